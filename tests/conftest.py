@@ -10,6 +10,8 @@ deadlines.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
 import os
 import shutil
@@ -20,6 +22,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from onceway import loop
 
 # How quick a machine is at drawing examples, or at one of them, says nothing about what is tested.
 settings.register_profile("onceway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +55,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("xdist_group") is None:
         # For good: what has a group comes before what has none, because it is collected first.
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own; the one that edges have, in their tests."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run = loop.run if _group(pyfuncitem) == "edges" else asyncio.run
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 def pytest_unconfigure() -> None:

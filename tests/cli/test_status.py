@@ -66,28 +66,23 @@ def test_a_router_of_this_host_whose_admin_listener_is_taken_away_is_asked_throu
         assert onceway("status", path, "--state-dir", tmp_path / "other").returncode == 1
 
 
-def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(router: LiveNetwork) -> None:
-    async def go() -> None:
-        async with library.connect(router.urls(), container="holder") as connection:
-            subscriber = await connection.subscriber("doubt")
-            with Program(
-                [*COMMAND, "publish", "doubt", "--url", router.urls(), "--count", "3", "--name", "p"]
-            ) as giving:
-                held = [await subscriber.receive() for _ in range(3)]
-                assert status(router)["records"]["in_doubt"] == 0
-                giving.process.kill()
-                giving.process.wait(BOUND_S)
-            async with asyncio.timeout(BOUND_S):
-                while status(router)["records"]["in_doubt"] < 3:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-            assert status(router)["oldest_in_doubt_s"] >= 0
-            shown = await asyncio.to_thread(onceway, "status", router.topology_path, "--timeout", "60")
-            assert "[a] the oldest delivery in doubt has been so for " in shown.stdout
-            for delivery in held:
-                await delivery.accept()
-            await subscriber.close()
-
-    asyncio.run(go())
+async def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(router: LiveNetwork) -> None:
+    async with library.connect(router.urls(), container="holder") as connection:
+        subscriber = await connection.subscriber("doubt")
+        with Program([*COMMAND, "publish", "doubt", "--url", router.urls(), "--count", "3", "--name", "p"]) as giving:
+            held = [await subscriber.receive() for _ in range(3)]
+            assert status(router)["records"]["in_doubt"] == 0
+            giving.process.kill()
+            giving.process.wait(BOUND_S)
+        async with asyncio.timeout(BOUND_S):
+            while status(router)["records"]["in_doubt"] < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert status(router)["oldest_in_doubt_s"] >= 0
+        shown = await asyncio.to_thread(onceway, "status", router.topology_path, "--timeout", "60")
+        assert "[a] the oldest delivery in doubt has been so for " in shown.stdout
+        for delivery in held:
+            await delivery.accept()
+        await subscriber.close()
 
 
 def status(router: LiveNetwork) -> dict[str, Any]:

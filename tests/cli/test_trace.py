@@ -105,7 +105,7 @@ def test_a_publication_of_this_library_is_found_by_its_number(router: LiveNetwor
 
 
 @pytest.mark.skipif(not has_proton(), reason=PROTON)
-def test_a_delivery_of_proton_is_found_by_its_tag_as_text(router: LiveNetwork) -> None:
+async def test_a_delivery_of_proton_is_found_by_its_tag_as_text(router: LiveNetwork) -> None:
     from proton import Message, Timeout
     from proton.utils import BlockingConnection
 
@@ -118,17 +118,14 @@ def test_a_delivery_of_proton_is_found_by_its_tag_as_text(router: LiveNetwork) -
             connection.wait(lambda: delivery.remote_state, timeout=1.0)
         return connection, connection.conn.container, delivery.tag
 
-    async def go() -> None:
-        async with library.connect(router.urls(), container="holder") as connection:
-            subscriber = await connection.subscriber("proton-traced")
-            publishing, container, tag = await asyncio.to_thread(publish)
-            async with asyncio.timeout(BOUND_S):
-                delivery = await subscriber.receive()
-            where = ("trace", router.topology_path, "proton-traced", f"{container}/out", tag)
-            shown = await asyncio.to_thread(onceway, *where)
-            assert "sent, not accepted yet" in shown.stdout, shown
-            await delivery.accept()
-            await asyncio.to_thread(publishing.close)
-            await subscriber.close()
-
-    asyncio.run(go())
+    async with library.connect(router.urls(), container="holder") as connection:
+        subscriber = await connection.subscriber("proton-traced")
+        publishing, container, tag = await asyncio.to_thread(publish)
+        async with asyncio.timeout(BOUND_S):
+            delivery = await subscriber.receive()
+        where = ("trace", router.topology_path, "proton-traced", f"{container}/out", tag)
+        shown = await asyncio.to_thread(onceway, *where)
+        assert "sent, not accepted yet" in shown.stdout, shown
+        await delivery.accept()
+        await asyncio.to_thread(publishing.close)
+        await subscriber.close()

@@ -249,22 +249,19 @@ TLS_FAULTS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_fault_of_a_certificate_is_told_on_both_sides(edges: Edges, kind: str) -> None:
-    async def story() -> None:
-        async with edges.undisturbed():
-            for certificate, ca, host, says, logs in TLS_FAULTS:
-                loop, after = asyncio.get_running_loop(), len(edges.log(kind).read_text())
-                tls, external = edges.tls(certificate, ca), onceway.Credentials(mechanism="EXTERNAL")
-                began = loop.time()
-                said = await (edges.watch(host, tls) if kind == "metadata" else edges.read(host, tls, external))
-                assert re.search(says, said), (certificate, ca, host, said)
-                assert loop.time() - began < WITHIN_S + edges.slow_s
-                await until_said(edges, kind, logs, after)
-
-    play(story())
+async def test_each_fault_of_a_certificate_is_told_on_both_sides(edges: Edges, kind: str) -> None:
+    async with edges.undisturbed():
+        for certificate, ca, host, says, logs in TLS_FAULTS:
+            loop, after = asyncio.get_running_loop(), len(edges.log(kind).read_text())
+            tls, external = edges.tls(certificate, ca), onceway.Credentials(mechanism="EXTERNAL")
+            began = loop.time()
+            said = await (edges.watch(host, tls) if kind == "metadata" else edges.read(host, tls, external))
+            assert re.search(says, said), (certificate, ca, host, said)
+            assert loop.time() - began < WITHIN_S + edges.slow_s
+            await until_said(edges, kind, logs, after)
 
 
-def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
+async def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
     edges: Edges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At a listener in this process, where failures are answered at once."""
@@ -281,47 +278,39 @@ def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
         (onceway.Credentials(token=ISSUED.token(sub="alice", lasts_s=-60)), "code 1", "Signature has expired"),
         (onceway.Credentials(token=Issuer().token()), "code 1", "Signature verification failed"),
     ]
-
-    async def story() -> None:
-        log = logger("pipe")
-        store = open_store(str(tmp_path / "store"))
-        guard = Guard("s", log, str(edges.path), lambda _: "edges")
-        logs = {"jobs": await open_log(store, "jobs", "s", "s", log)}
-        listener = Listener("s", logs, _ignored, log, guard, {"jobs": "alice"})
-        port = await listener.start("127.0.0.1", 0)
-        slow_s = WITHIN_S
-        for who, says, said_there in cases:
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            said = await edges.read("127.0.0.1", edges.tls(), who, port=port)
-            assert re.search(says, said), (who, said)
-            assert re.search(said_there, caplog.text), who
-            slow_s = loop.time() - began if says == "reads" else slow_s
-            assert loop.time() - began < WITHIN_S + slow_s
-            caplog.clear()
-        await listener.stop()
-        await store.close()
-
-    play(story())
+    log = logger("pipe")
+    store = open_store(str(tmp_path / "store"))
+    guard = Guard("s", log, str(edges.path), lambda _: "edges")
+    logs = {"jobs": await open_log(store, "jobs", "s", "s", log)}
+    listener = Listener("s", logs, _ignored, log, guard, {"jobs": "alice"})
+    port = await listener.start("127.0.0.1", 0)
+    slow_s = WITHIN_S
+    for who, says, said_there in cases:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        said = await edges.read("127.0.0.1", edges.tls(), who, port=port)
+        assert re.search(says, said), (who, said)
+        assert re.search(said_there, caplog.text), who
+        slow_s = loop.time() - began if says == "reads" else slow_s
+        assert loop.time() - began < WITHIN_S + slow_s
+        caplog.clear()
+    await listener.stop()
+    await store.close()
 
 
-def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges) -> None:
+async def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges) -> None:
     document = yaml.safe_load(edges.path.read_text())
     document["admin"] = {"tls": "outside", "users": ["dan"]}
     path = edges.path.with_name("closed.yaml")
     path.write_text(yaml.safe_dump(document, sort_keys=False))
-
-    async def story() -> None:
-        guard = Guard("s", logger("pipe"), str(path), lambda _: "edges")
-        metrics = StoreMetrics(StoreCollector("s", {}, {}, guard), guard)
-        host, port = await metrics.start(("127.0.0.1", 0), guard.admin_tls)
-        async with httpx.AsyncClient(verify=edges.tls(), trust_env=False) as client:
-            for who, status in ((None, 401), (("dan", "x"), 401), (("bob", PASSWORD), 403), (("dan", PASSWORD), 200)):
-                answer = await client.get(f"https://{host}:{port}/metrics", auth=who)
-                assert answer.status_code == status
-        await metrics.stop()
-
-    play(story())
+    guard = Guard("s", logger("pipe"), str(path), lambda _: "edges")
+    metrics = StoreMetrics(StoreCollector("s", {}, {}, guard), guard)
+    host, port = await metrics.start(("127.0.0.1", 0), guard.admin_tls)
+    async with httpx.AsyncClient(verify=edges.tls(), trust_env=False) as client:
+        for who, status in ((None, 401), (("dan", "x"), 401), (("bob", PASSWORD), 403), (("dan", PASSWORD), 200)):
+            answer = await client.get(f"https://{host}:{port}/metrics", auth=who)
+            assert answer.status_code == status
+    await metrics.stop()
 
 
 async def _ignored(*_: object) -> None:
@@ -346,39 +335,36 @@ def test_proton_reads_a_store_with_a_password_and_with_a_certificate(edges: Edge
         connection.close()
 
 
-def test_policies_say_who_reads_and_who_may_act_says_who_promotes(edges: Edges) -> None:
+async def test_policies_say_who_reads_and_who_may_act_says_who_promotes(edges: Edges) -> None:
     """The pipe has one store, so a promotion that is allowed is refused for that."""
 
     def as_user(name: str, **options: Any) -> Awaitable[str]:
         who = onceway.Credentials(name, PASSWORD)
         return edges.read("127.0.0.1", edges.tls(), who, timeout_s=5.0, **options)
 
-    async def story() -> None:
-        for name, says in (("alice", "^reads"), ("carol", "^reads"), ("bob", "may not receive from 'jobs': no policy")):
-            assert re.search(says, await as_user(name)), name
-        assert re.search("has one store", await as_user("alice", command="may-lead"))
-        assert re.search("'carol' may not promote", await as_user("carol", command="fence 9"))
-        for name, says in (
-            ("alice", "^reads"),
-            ("carol", "^reads"),
-            ("bob", "may not receive from 'rooms': no policy"),
-        ):
-            assert re.search(says, await edges.watch("127.0.0.1", edges.tls(name))), name
-        for certificate in ("", "nobody"):
-            assert "show a certificate of a user" in await edges.watch("127.0.0.1", edges.tls(certificate))
-        at = f"127.0.0.1:{edges.ports['metadata']}"
-        async with Client(at, edges.tls("bob")) as client:
+    for name, says in (("alice", "^reads"), ("carol", "^reads"), ("bob", "may not receive from 'jobs': no policy")):
+        assert re.search(says, await as_user(name)), name
+    assert re.search("has one store", await as_user("alice", command="may-lead"))
+    assert re.search("'carol' may not promote", await as_user("carol", command="fence 9"))
+    for name, says in (
+        ("alice", "^reads"),
+        ("carol", "^reads"),
+        ("bob", "may not receive from 'rooms': no policy"),
+    ):
+        assert re.search(says, await edges.watch("127.0.0.1", edges.tls(name))), name
+    for certificate in ("", "nobody"):
+        assert "show a certificate of a user" in await edges.watch("127.0.0.1", edges.tls(certificate))
+    at = f"127.0.0.1:{edges.ports['metadata']}"
+    async with Client(at, edges.tls("bob")) as client:
+        await client.publish(uuid4(), 1)
+        await client.flush()
+    refused = {"carol": "'carol' may not send to 'rooms': no policy", "nobody": "show a certificate of a user"}
+    for name, says in refused.items():
+        async with Client(at, edges.tls(name)) as client:
             await client.publish(uuid4(), 1)
-            await client.flush()
-        refused = {"carol": "'carol' may not send to 'rooms': no policy", "nobody": "show a certificate of a user"}
-        for name, says in refused.items():
-            async with Client(at, edges.tls(name)) as client:
-                await client.publish(uuid4(), 1)
-                with pytest.raises(MetadataError, match=says):
-                    await client.flush()
-        assert "for a port with TLS give --ca" in await edges.watch("127.0.0.1", None)
-
-    play(story())
+            with pytest.raises(MetadataError, match=says):
+                await client.flush()
+    assert "for a port with TLS give --ca" in await edges.watch("127.0.0.1", None)
 
 
 def test_files_are_read_again_and_nobody_who_may_stay_is_disconnected(edges: Edges) -> None:
@@ -446,31 +432,29 @@ def open_files(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_strangers_who_say_nothing_little_or_garbage_take_no_more_than_their_share(edges: Edges, kind: str) -> None:
+async def test_strangers_who_say_nothing_little_or_garbage_take_no_more_than_their_share(
+    edges: Edges, kind: str
+) -> None:
     record = b"\x16\x03\x01\x40\x00"
     hello = record + b"\x01\xff\xff\xff" + bytes(0x4000 - 4)
-
-    async def story() -> None:
-        process, at = edges.processes[kind], ("127.0.0.1", edges.ports[kind])
-        async with edges.undisturbed():
-            before = open_files(process)
-            with contextlib.ExitStack() as stack:
-                for number in range(10 * HALF_OPEN):
-                    connection = stack.enter_context(socket.create_connection(at))
-                    connection.sendall((b"", b"\x16\x03\x01", record)[number % 3])
-                    await asyncio.sleep(0)
-                assert await edges.watch("127.0.0.1", edges.tls("alice")) == "reads"
-                assert open_files(process) <= before + HALF_OPEN + 5
-            for first in (hello, record + bytes(0x4000), b"\x16\x03\x01\xff\xff" + bytes(0xFFFF), os.urandom(65_536)):
-                with socket.create_connection(at) as connection:
-                    with contextlib.suppress(OSError):  # it is closed meanwhile
-                        connection.sendall(first + (record + bytes(0x4000)) * 100)
-                    assert len(await ended(connection)) < 100
-
-    play(story())
+    process, at = edges.processes[kind], ("127.0.0.1", edges.ports[kind])
+    async with edges.undisturbed():
+        before = open_files(process)
+        with contextlib.ExitStack() as stack:
+            for number in range(10 * HALF_OPEN):
+                connection = stack.enter_context(socket.create_connection(at))
+                connection.sendall((b"", b"\x16\x03\x01", record)[number % 3])
+                await asyncio.sleep(0)
+            assert await edges.watch("127.0.0.1", edges.tls("alice")) == "reads"
+            assert open_files(process) <= before + HALF_OPEN + 5
+        for first in (hello, record + bytes(0x4000), b"\x16\x03\x01\xff\xff" + bytes(0xFFFF), os.urandom(65_536)):
+            with socket.create_connection(at) as connection:
+                with contextlib.suppress(OSError):  # it is closed meanwhile
+                    connection.sendall(first + (record + bytes(0x4000)) * 100)
+                assert len(await ended(connection)) < 100
 
 
-def test_floods_of_sasl_at_a_store_are_answered_once_each_and_then_refused(edges: Edges) -> None:
+async def test_floods_of_sasl_at_a_store_are_answered_once_each_and_then_refused(edges: Edges) -> None:
     """From an address of its own; each connection sends a thousand tries."""
     init = SaslInit(Symbol("PLAIN"), b"\0alice\0x").encode()
     flood = SASL_HEADER + encode_frame(SASL_FRAME, 0, init) * 1_000
@@ -486,41 +470,34 @@ def test_floods_of_sasl_at_a_store_are_answered_once_each_and_then_refused(edges
             return await reader.read()
         return b""
 
-    async def story() -> None:
-        async with edges.undisturbed():
-            after = len(edges.log("pipe").read_text())
-            said = [*await asyncio.gather(*(attempt() for _ in range(MOST_OF_ADDRESS + 5))), await attempt()]
-            assert max(map(len, said)) < 1_000
-            await until_said(edges, "pipe", "too many failures before, so nothing is looked at", after)
-        counted = await asyncio.to_thread(edges.metrics)
-        assert counted["refused"] > 0
-        assert counted["delayed"] > 0
-        assert counted["failed"] >= MOST_OF_ADDRESS
-
-    play(story())
+    async with edges.undisturbed():
+        after = len(edges.log("pipe").read_text())
+        said = [*await asyncio.gather(*(attempt() for _ in range(MOST_OF_ADDRESS + 5))), await attempt()]
+        assert max(map(len, said)) < 1_000
+        await until_said(edges, "pipe", "too many failures before, so nothing is looked at", after)
+    counted = await asyncio.to_thread(edges.metrics)
+    assert counted["refused"] > 0
+    assert counted["delayed"] > 0
+    assert counted["failed"] >= MOST_OF_ADDRESS
 
 
-def test_who_asks_a_store_and_reads_no_answer_is_not_listened_to(edges: Edges) -> None:
+async def test_who_asks_a_store_and_reads_no_answer_is_not_listened_to(edges: Edges) -> None:
     """50 MB of attaches, each of which is answered, on one connection."""
     begins = [Open("asks"), Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)]
     attach = Attach("x" * 30_000, 0, role=True, source=Source(address="y"))
     asks = encode_frame(AMQP_FRAME, 0, attach.encode()) + encode_frame(AMQP_FRAME, 0, Detach(0, closed=True).encode())
     before_open = SASL_HEADER + encode_frame(SASL_FRAME, 0, SaslInit(Symbol("EXTERNAL"), b"").encode()) + AMQP_HEADER
     before_open += b"".join(encode_frame(AMQP_FRAME, 0, each.encode()) for each in begins)
-
-    async def story() -> None:
-        async with edges.undisturbed():
-            _, writer = await asyncio.open_connection("127.0.0.1", edges.ports["pipe"], ssl=edges.tls("alice"))
-            writer.transport.pause_reading()
-            writer.write(before_open)
-            sent = 0
-            with contextlib.suppress(TimeoutError):
-                while sent < 50_000_000:
-                    writer.write(asks)
-                    sent += len(asks)
-                    async with asyncio.timeout(1.0):
-                        await writer.drain()
-            assert UNREAD < sent < 50_000_000
-            writer.transport.abort()
-
-    play(story())
+    async with edges.undisturbed():
+        _, writer = await asyncio.open_connection("127.0.0.1", edges.ports["pipe"], ssl=edges.tls("alice"))
+        writer.transport.pause_reading()
+        writer.write(before_open)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < 50_000_000:
+                writer.write(asks)
+                sent += len(asks)
+                async with asyncio.timeout(1.0):
+                    await writer.drain()
+        assert UNREAD < sent < 50_000_000
+        writer.transport.abort()

@@ -320,30 +320,27 @@ def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
     serve(router, ask)
 
 
-def test_a_reader_gets_a_tenth_of_the_time() -> None:
-    async def go() -> None:
-        now = 0.0
+async def test_a_reader_gets_a_tenth_of_the_time() -> None:
+    now = 0.0
 
-        def clock() -> float:
-            nonlocal now
-            now += 0.001
-            return now
+    def clock() -> float:
+        nonlocal now
+        now += 0.001
+        return now
 
-        pace = Pace(clock, clock)
-        slept: list[float] = []
+    pace = Pace(clock, clock)
+    slept: list[float] = []
 
-        async def sleep(seconds: float) -> None:
-            nonlocal now
-            slept.append(seconds)
-            now += seconds
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("onceway.overview.asyncio.sleep", sleep)
-            _, took = await pace.run(None for _ in range(1000))
-        assert took < now / 5  # a burst first; the clock itself takes time here
-        assert max(slept) > 0
-
-    asyncio.run(go())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onceway.overview.asyncio.sleep", sleep)
+        _, took = await pace.run(None for _ in range(1000))
+    assert took < now / 5  # a burst first; the clock itself takes time here
+    assert max(slept) > 0
 
 
 def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
@@ -379,13 +376,10 @@ def test_status_ends_with_a_newline_and_is_json() -> None:
     served(lambda: RAW, ask)
 
 
-def test_who_does_not_answer_is_none() -> None:
-    async def go() -> None:
-        async with Probe(answer_within_s=0.5) as probe:
-            assert await probe.status("http://127.0.0.1:1") is None
-            assert await probe.get("http://127.0.0.1:1/readyz") is None
-
-    asyncio.run(go())
+async def test_who_does_not_answer_is_none() -> None:
+    async with Probe(answer_within_s=0.5) as probe:
+        assert await probe.status("http://127.0.0.1:1") is None
+        assert await probe.get("http://127.0.0.1:1/readyz") is None
 
 
 @pytest.mark.parametrize(

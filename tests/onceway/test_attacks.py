@@ -124,26 +124,24 @@ def play(story: object) -> None:
         ("admin", b"GET", MOST_CONNECTIONS),
     ],
 )
-def test_connections_that_say_nothing_are_bounded(guarded: Guarded, listener: str, begins: bytes, most: int) -> None:
+async def test_connections_that_say_nothing_are_bounded(
+    guarded: Guarded, listener: str, begins: bytes, most: int
+) -> None:
     router = guarded.network["a"]
     port = {"amqps": port_of(guarded), "interrouter": router.interrouter_port, "admin": router.admin_port}[listener]
-
-    async def story() -> None:
-        async with undisturbed(guarded):
-            before = open_files(guarded)
-            with contextlib.ExitStack() as stack:
-                for _ in range(most + 100):
-                    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-                    connection.sendall(begins)
-                    await asyncio.sleep(0)
-                assert await asyncio.to_thread(router.ready)
-                assert open_files(guarded) <= before + most + 5
-                assert guarded.network["b"].status()["neighbours"]["a"]["up"]
-
-    play(story())
+    async with undisturbed(guarded):
+        before = open_files(guarded)
+        with contextlib.ExitStack() as stack:
+            for _ in range(most + 100):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                connection.sendall(begins)
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(router.ready)
+            assert open_files(guarded) <= before + most + 5
+            assert guarded.network["b"].status()["neighbours"]["a"]["up"]
 
 
-def test_the_longest_hello_and_the_longest_chain_end_one_connection(guarded: Guarded, tmp_path: Path) -> None:
+async def test_the_longest_hello_and_the_longest_chain_end_one_connection(guarded: Guarded, tmp_path: Path) -> None:
     """OpenSSL takes a hello of 128 KiB and a chain of 100 KiB; a certificate by a stranger's authority is no better
     for a long chain behind it."""
     record = b"\x16\x03\x01\x40\x00"
@@ -151,38 +149,32 @@ def test_the_longest_hello_and_the_longest_chain_end_one_connection(guarded: Gua
     chain = tmp_path / "chain.pem"
     stranger = Pki(tmp_path / "stranger")
     chain.write_text(stranger.certificate("alice").read_text() + stranger.ca.read_text() * 300)
-
-    async def story() -> None:
-        async with undisturbed(guarded):
-            for first in (hello, record + bytes(0x4000), b"\x16\x03\x01\xff\xff" + bytes(0xFFFF), os.urandom(65_536)):
-                with socket.create_connection(("127.0.0.1", port_of(guarded))) as connection:
-                    with contextlib.suppress(OSError):  # it is closed meanwhile
-                        connection.sendall(first + (record + bytes(0x4000)) * 100)
-                    assert len(await ended(connection)) < 100
-            with pytest.raises(onceway.OncewayError, match=r"TLS failed|closed"):
-                await onceway.connect(guarded.url[0], tls=guarded.tls(chain), connect_timeout_s=1.0)
-
-    play(story())
+    async with undisturbed(guarded):
+        for first in (hello, record + bytes(0x4000), b"\x16\x03\x01\xff\xff" + bytes(0xFFFF), os.urandom(65_536)):
+            with socket.create_connection(("127.0.0.1", port_of(guarded))) as connection:
+                with contextlib.suppress(OSError):  # it is closed meanwhile
+                    connection.sendall(first + (record + bytes(0x4000)) * 100)
+                assert len(await ended(connection)) < 100
+        with pytest.raises(onceway.OncewayError, match=r"TLS failed|closed"):
+            await onceway.connect(guarded.url[0], tls=guarded.tls(chain), connect_timeout_s=1.0)
 
 
 @pytest.mark.parametrize(
     ("version", "key", "said"), [("-tls1_2", "R", "no renegotiation"), ("-tls1_3", "K", "KEYUPDATE")]
 )
-def test_nobody_renegotiates_and_new_keys_harm_nobody(guarded: Guarded, version: str, key: str, said: str) -> None:
+async def test_nobody_renegotiates_and_new_keys_harm_nobody(
+    guarded: Guarded, version: str, key: str, said: str
+) -> None:
     """s_client's R asks for a renegotiation, which TLS 1.3 does not have any more, and K for new keys."""
     command = ["openssl", "s_client", version, "-connect", f"127.0.0.1:{port_of(guarded)}"]
-
-    async def story() -> None:
-        async with undisturbed(guarded):
-            done = await asyncio.to_thread(
-                subprocess.run, command, input=f"{key}\n", capture_output=True, text=True, timeout=30
-            )
-            assert said in done.stderr
-
-    play(story())
+    async with undisturbed(guarded):
+        done = await asyncio.to_thread(
+            subprocess.run, command, input=f"{key}\n", capture_output=True, text=True, timeout=30
+        )
+        assert said in done.stderr
 
 
-def test_floods_of_sasl_are_answered_once_each_and_counted(guarded: Guarded) -> None:
+async def test_floods_of_sasl_are_answered_once_each_and_counted(guarded: Guarded) -> None:
     """Each connection sends a thousand tries; the first one decides. Later ones of its address are not looked at."""
     init = SaslInit(Symbol("SCRAM-SHA-256"), b"n,,n=alice,r=x").encode()
     flood = SASL_HEADER + encode_frame(SASL_FRAME, 0, init) * 1_000
@@ -192,45 +184,42 @@ def test_floods_of_sasl_are_answered_once_each_and_counted(guarded: Guarded) -> 
         found: dict[str, int] = guarded.network["a"].status()["authentication"]
         return found
 
-    async def story() -> None:
-        async with undisturbed(guarded):
-            before = failures()
-            with contextlib.ExitStack() as stack:
-                flooding = []
-                for _ in range(HALF_OPEN - 10):
-                    connection = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
-                    with contextlib.suppress(OSError):
-                        connection.sendall(flood)
-                    flooding.append(asyncio.create_task(ended(connection)))
-                said = await asyncio.gather(*flooding)
-            assert max(map(len, said)) < 1_000
-            for tries in (MOST_OF_ADDRESS + 2, 3):
-                guesses = [
-                    onceway.connect(
-                        f"amqp://127.0.0.1:{plain}",
-                        credentials=onceway.Credentials(f"user{number}", "x"),
-                        connect_timeout_s=1.0,
-                    )
-                    for number in range(tries)
-                ]
+    async with undisturbed(guarded):
+        before = failures()
+        with contextlib.ExitStack() as stack:
+            flooding = []
+            for _ in range(HALF_OPEN - 10):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
+                with contextlib.suppress(OSError):
+                    connection.sendall(flood)
+                flooding.append(asyncio.create_task(ended(connection)))
+            said = await asyncio.gather(*flooding)
+        assert max(map(len, said)) < 1_000
+        for tries in (MOST_OF_ADDRESS + 2, 3):
+            guesses = [
+                onceway.connect(
+                    f"amqp://127.0.0.1:{plain}",
+                    credentials=onceway.Credentials(f"user{number}", "x"),
+                    connect_timeout_s=1.0,
+                )
+                for number in range(tries)
+            ]
 
-                async def guess(connection: onceway.Connection) -> None:
-                    with pytest.raises(onceway.OncewayError):
-                        await connection
+            async def guess(connection: onceway.Connection) -> None:
+                with pytest.raises(onceway.OncewayError):
+                    await connection
 
-                await asyncio.gather(*map(guess, guesses))
-            after = await asyncio.to_thread(
-                wait_until, lambda: failures().get("refused", 0) > before.get("refused", 0) and failures(), "refusals"
-            )
-            assert after["failed"] > before.get("failed", 0)
-            assert after["delayed"] > before.get("delayed", 0)
-            metrics = (await asyncio.to_thread(guarded.network["a"].get, "/metrics"))[1].decode()
-            assert f'onceway_authentication_failures_total{{what="failed"}} {after["failed"]:.1f}' in metrics
-
-    play(story())
+            await asyncio.gather(*map(guess, guesses))
+        after = await asyncio.to_thread(
+            wait_until, lambda: failures().get("refused", 0) > before.get("refused", 0) and failures(), "refusals"
+        )
+        assert after["failed"] > before.get("failed", 0)
+        assert after["delayed"] > before.get("delayed", 0)
+        metrics = (await asyncio.to_thread(guarded.network["a"].get, "/metrics"))[1].decode()
+        assert f'onceway_authentication_failures_total{{what="failed"}} {after["failed"]:.1f}' in metrics
 
 
-def test_a_flood_of_logins_delays_no_stream_by_a_second(guarded: Guarded) -> None:
+async def test_a_flood_of_logins_delays_no_stream_by_a_second(guarded: Guarded) -> None:
     """PLAIN is the dearest login for a router, 5 ms of a core. 40 clients log in again and again, from another address
     than those whose messages flow, one after the other."""
     init = SaslInit(Symbol("PLAIN"), b"\0alice\0" + PASSWORD.encode()).encode()
@@ -250,18 +239,15 @@ def test_a_flood_of_logins_delays_no_stream_by_a_second(guarded: Guarded) -> Non
                 said += part
             writer.close()
 
-    async def story() -> None:
-        async with undisturbed(guarded) as exchange:
-            flood = asyncio.gather(*map(logins, range(40)))
-            exchanged = 0
-            while not flood.done():
-                async with asyncio.timeout(1.0):
-                    await exchange(b"%d" % exchanged)
-                exchanged += 1
-            await flood
-            assert exchanged > 3
-
-    play(story())
+    async with undisturbed(guarded) as exchange:
+        flood = asyncio.gather(*map(logins, range(40)))
+        exchanged = 0
+        while not flood.done():
+            async with asyncio.timeout(1.0):
+                await exchange(b"%d" % exchanged)
+            exchanged += 1
+        await flood
+        assert exchanged > 3
 
 
 def test_the_bytes_say_nothing_about_who_is_a_user(guarded: Guarded) -> None:

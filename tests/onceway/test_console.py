@@ -61,70 +61,64 @@ async def first_event(session: aiohttp.ClientSession, base: str) -> Any:
         return json.loads(line[6:])
 
 
-def test_the_admin_listener_of_a_router_shows_that_router(network: LiveNetwork) -> None:
-    async def look() -> None:
-        base = f"http://127.0.0.1:{network['a'].admin_port}"
-        async with aiohttp.ClientSession() as session:
-            for page in ("", *PAGES[1:]):
-                async with session.get(f"{base}/console/{page}") as answer:
-                    text = await answer.text()
-                    assert answer.status == 200
-                    assert "default-src 'none'; script-src 'self'" in answer.headers["Content-Security-Policy"]
-                    assert answer.headers["X-Frame-Options"] == "DENY"
-                    for outside in ('src="http', 'href="http', "@import", "url(", "import(", "<style", " style="):
-                        assert outside not in text, page
-            view = await first_event(session, base)
-            assert (view["network"], view["seen_from"], view["links"], view["acts"]) == (
-                "live",
-                "a",
-                [["a", "b", 3]],
-                [],
-            )
-            assert list(view["routers"]) == ["a"]
-            assert view["routers"]["a"]["state"] == "ready"
-            assert "listening" in [event for _, _, event, _ in view["routers"]["a"]["latest"]]
-            async with session.get(f"{base}/console/address?name=none") as answer:
-                assert await answer.json() == {"a": {}}
-            async with session.get(f"{base}/console/address") as answer:
-                assert answer.status == 400
-            async with session.post(f"{base}/console/act", json={}) as answer:
-                assert answer.status == 404  # it reads only
-
-    run(look())
+async def test_the_admin_listener_of_a_router_shows_that_router(network: LiveNetwork) -> None:
+    base = f"http://127.0.0.1:{network['a'].admin_port}"
+    async with aiohttp.ClientSession() as session:
+        for page in ("", *PAGES[1:]):
+            async with session.get(f"{base}/console/{page}") as answer:
+                text = await answer.text()
+                assert answer.status == 200
+                assert "default-src 'none'; script-src 'self'" in answer.headers["Content-Security-Policy"]
+                assert answer.headers["X-Frame-Options"] == "DENY"
+                for outside in ('src="http', 'href="http', "@import", "url(", "import(", "<style", " style="):
+                    assert outside not in text, page
+        view = await first_event(session, base)
+        assert (view["network"], view["seen_from"], view["links"], view["acts"]) == (
+            "live",
+            "a",
+            [["a", "b", 3]],
+            [],
+        )
+        assert list(view["routers"]) == ["a"]
+        assert view["routers"]["a"]["state"] == "ready"
+        assert "listening" in [event for _, _, event, _ in view["routers"]["a"]["latest"]]
+        async with session.get(f"{base}/console/address?name=none") as answer:
+            assert await answer.json() == {"a": {}}
+        async with session.get(f"{base}/console/address") as answer:
+            assert answer.status == 400
+        async with session.post(f"{base}/console/act", json={}) as answer:
+            assert answer.status == 404  # it reads only
 
 
-def test_the_console_of_a_network_is_for_who_started_it(network: LiveNetwork) -> None:
-    async def look() -> None:
-        async with served(network) as (base, url), aiohttp.ClientSession() as stranger:
-            for page in ("/", "/?key=x", "/console/", "/console/events"):
-                async with stranger.get(base + page, allow_redirects=False) as answer:
-                    assert answer.status == 403, page
-            async with stranger.get(url, headers={"Host": "evil.example:80"}) as answer:
-                assert answer.status == 403
-                assert "evil" not in await answer.text()
-            jar = aiohttp.CookieJar(unsafe=True)  # for an address in place of a name
-            async with aiohttp.ClientSession(cookie_jar=jar) as mine:
-                async with mine.get(url) as answer:
-                    assert (answer.status, answer.url.path) == (200, "/console/")
-                view = await first_event(mine, base)
-                assert (view["seen_from"], view["acts"]) == ("", ["a", "b"])
-                assert {name: one["state"] for name, one in view["routers"].items()} == {"a": "ready", "b": "ready"}
-                undrain = {"router": "a", "page": "/undrain", "arguments": {}}
-                for sent, origin, status in (
-                    (undrain, None, 403),
-                    (undrain, "http://evil.example", 403),
-                    ({**undrain, "page": "/reload"}, base, 404),
-                    ({**undrain, "router": "c"}, base, 403),
-                    ({"router": 1}, base, 400),
-                    (undrain, base, 409),
-                ):
-                    headers = {} if origin is None else {"Origin": origin}
-                    async with mine.post(f"{base}/console/act", json=sent, headers=headers) as answer:
-                        assert answer.status == status, (sent, origin)
-                        said = await answer.text()
-                assert "not being drained" in said
-
-    run(look())
+async def test_the_console_of_a_network_is_for_who_started_it(network: LiveNetwork) -> None:
+    async with served(network) as (base, url), aiohttp.ClientSession() as stranger:
+        for page in ("/", "/?key=x", "/console/", "/console/events"):
+            async with stranger.get(base + page, allow_redirects=False) as answer:
+                assert answer.status == 403, page
+        async with stranger.get(url, headers={"Host": "evil.example:80"}) as answer:
+            assert answer.status == 403
+            assert "evil" not in await answer.text()
+        jar = aiohttp.CookieJar(unsafe=True)  # for an address in place of a name
+        async with aiohttp.ClientSession(cookie_jar=jar) as mine:
+            async with mine.get(url) as answer:
+                assert (answer.status, answer.url.path) == (200, "/console/")
+            view = await first_event(mine, base)
+            assert (view["seen_from"], view["acts"]) == ("", ["a", "b"])
+            assert {name: one["state"] for name, one in view["routers"].items()} == {"a": "ready", "b": "ready"}
+            undrain = {"router": "a", "page": "/undrain", "arguments": {}}
+            for sent, origin, status in (
+                (undrain, None, 403),
+                (undrain, "http://evil.example", 403),
+                ({**undrain, "page": "/reload"}, base, 404),
+                ({**undrain, "router": "c"}, base, 403),
+                ({"router": 1}, base, 400),
+                (undrain, base, 409),
+            ):
+                headers = {} if origin is None else {"Origin": origin}
+                async with mine.post(f"{base}/console/act", json=sent, headers=headers) as answer:
+                    assert answer.status == status, (sent, origin)
+                    said = await answer.text()
+            assert "not being drained" in said
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)

@@ -15,7 +15,7 @@ from onceway import topology
 from onceway.client.reports import RouterLost
 from onceway.server import RouterServer
 from tests.live import free_port
-from tests.onceway.test_server import run, until
+from tests.onceway.test_server import until
 
 EVERY_S = 0.002
 
@@ -105,70 +105,64 @@ async def started(file: dict[str, Any], names: str) -> dict[str, RouterServer]:
     return servers
 
 
-def test_each_kind_of_change_under_load_disconnects_and_delays_nobody() -> None:
-    async def scene() -> None:
-        file = first_file()
-        servers = await started(file, "abcd")
-        sessions = {name: dict(server.router.core.up) for name, server in servers.items()}
-        longest: dict[str, float] = {}
+async def test_each_kind_of_change_under_load_disconnects_and_delays_nobody() -> None:
+    file = first_file()
+    servers = await started(file, "abcd")
+    sessions = {name: dict(server.router.core.up) for name, server in servers.items()}
+    longest: dict[str, float] = {}
 
-        async def change(what: str, *names: str) -> None:
-            before = len(flow.delays)
-            for name in names or servers:
-                servers[name].reload(load(file))
-                await asyncio.sleep(0.01)  # files differ for a moment
-            await flow.more()
-            longest[what] = max(flow.delays[before:])
+    async def change(what: str, *names: str) -> None:
+        before = len(flow.delays)
+        for name in names or servers:
+            servers[name].reload(load(file))
+            await asyncio.sleep(0.01)  # files differ for a moment
+        await flow.more()
+        longest[what] = max(flow.delays[before:])
 
-        async with flowing(servers) as flow:
-            await flow.more()
-            file["settings"] |= {"memory_limit": "32MiB", "window_messages": 500, "heartbeat": "300ms"}
-            await change("settings")
-            file["limits"] = {"connections": 5, "links": 3}
-            await change("limits")
-            file["addresses"] = [
-                {"match": "orders", "subscription_timeout": "30s", "max_redeliveries": 2},
-                {"match": "new*"},
-            ]
-            await change("addresses")
-            file["links"] = ["a - c", "b - c", "c - d"]
-            await change("links")
-            await until(lambda: servers["a"].network.status()["neighbours"].keys() == {"c"}, "a's links to be changed")
-            await flow.more()
-            assert {name: dict(server.router.core.up) for name, server in servers.items()} == sessions
+    async with flowing(servers) as flow:
+        await flow.more()
+        file["settings"] |= {"memory_limit": "32MiB", "window_messages": 500, "heartbeat": "300ms"}
+        await change("settings")
+        file["limits"] = {"connections": 5, "links": 3}
+        await change("limits")
+        file["addresses"] = [
+            {"match": "orders", "subscription_timeout": "30s", "max_redeliveries": 2},
+            {"match": "new*"},
+        ]
+        await change("addresses")
+        file["links"] = ["a - c", "b - c", "c - d"]
+        await change("links")
+        await until(lambda: servers["a"].network.status()["neighbours"].keys() == {"c"}, "a's links to be changed")
+        await flow.more()
+        assert {name: dict(server.router.core.up) for name, server in servers.items()} == sessions
 
-            file["routers"]["e"] = {k: free_port() for k in ("amqp", "interrouter", "admin")}
-            file["links"].append("c - e")
-            await change("added router")
-            servers["e"] = RouterServer(load(file), "e")
-            await servers["e"].start()
-            await until(lambda: servers["e"].router.core.established, "the added router to be established")
-            assert servers["a"].router.core.members.together_since <= time.monotonic()
+        file["routers"]["e"] = {k: free_port() for k in ("amqp", "interrouter", "admin")}
+        file["links"].append("c - e")
+        await change("added router")
+        servers["e"] = RouterServer(load(file), "e")
+        await servers["e"].start()
+        await until(lambda: servers["e"].router.core.established, "the added router to be established")
+        assert servers["a"].router.core.members.together_since <= time.monotonic()
 
-            del file["routers"]["d"]
-            file["links"].remove("c - d")
-            gone = servers.pop("d")
-            await gone.stop(1.0)
-            await change("removed router")
-            assert servers["a"].router.core.members.together_since <= time.monotonic()
-            assert flow.lost == []
-        print({what: f"{delay * 1000:.0f} ms" for what, delay in longest.items()})
-        await asyncio.gather(*(server.stop(0.0) for server in servers.values()))
-
-    run(scene)
+        del file["routers"]["d"]
+        file["links"].remove("c - d")
+        gone = servers.pop("d")
+        await gone.stop(1.0)
+        await change("removed router")
+        assert servers["a"].router.core.members.together_since <= time.monotonic()
+        assert flow.lost == []
+    print({what: f"{delay * 1000:.0f} ms" for what, delay in longest.items()})
+    await asyncio.gather(*(server.stop(0.0) for server in servers.values()))
 
 
-def test_a_link_that_is_dialled_elsewhere_is_found_when_it_breaks() -> None:
-    async def scene() -> None:
-        file = first_file()
-        file["routers"] = {name: file["routers"][name] for name in "ab"}
-        file["links"] = [{"between": ["a", "b"], "via": free_port()}]
-        servers = {name: RouterServer(load(file), name, fresh=True) for name in "ab"}
-        for server in servers.values():
-            await server.start()
-        file["links"] = ["a - b"]
-        servers["a"].reload(load(file))
-        await until(lambda: "b" in servers["a"].router.core.up, "the session with b")
-        await asyncio.gather(*(server.stop(0.0) for server in servers.values()))
-
-    run(scene)
+async def test_a_link_that_is_dialled_elsewhere_is_found_when_it_breaks() -> None:
+    file = first_file()
+    file["routers"] = {name: file["routers"][name] for name in "ab"}
+    file["links"] = [{"between": ["a", "b"], "via": free_port()}]
+    servers = {name: RouterServer(load(file), name, fresh=True) for name in "ab"}
+    for server in servers.values():
+        await server.start()
+    file["links"] = ["a - b"]
+    servers["a"].reload(load(file))
+    await until(lambda: "b" in servers["a"].router.core.up, "the session with b")
+    await asyncio.gather(*(server.stop(0.0) for server in servers.values()))

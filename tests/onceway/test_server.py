@@ -148,145 +148,121 @@ async def delivered(publisher: Client, subscriber: Client, *payloads: bytes) -> 
     return out
 
 
-def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
-    async def scene() -> None:
-        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            out = await delivered(publisher, subscriber, *[BODY] * 50)
-            subscriber.accept_all()
-            await until(lambda: publisher.seen(Dispositions), "the outcome")
-            out.settle(0, 49)
-            publisher.flush()
-            await until(lambda: subscriber.seen(Dispositions), "the settlement")
-            assert subscriber.seen(Dispositions)[0].settled
-            await until(lambda: a.router.core.payload_bytes == 0, "the payload to be freed")
-
-    run(scene)
+async def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
+    async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+        out = await delivered(publisher, subscriber, *[BODY] * 50)
+        subscriber.accept_all()
+        await until(lambda: publisher.seen(Dispositions), "the outcome")
+        out.settle(0, 49)
+        publisher.flush()
+        await until(lambda: subscriber.seen(Dispositions), "the settlement")
+        assert subscriber.seen(Dispositions)[0].settled
+        await until(lambda: a.router.core.payload_bytes == 0, "the payload to be freed")
 
 
-def test_three_routers_in_line_relay() -> None:
-    async def scene() -> None:
-        async with running("a", "b", "c") as (a, _, c), client(a, "p") as publisher, client(c, "s") as subscriber:
-            await delivered(publisher, subscriber, Message(bytes(10_000_000)).encode())  # through two trunks
-            subscriber.accept_all()
-            await until(lambda: publisher.seen(Dispositions), "the outcome")
-
-    run(scene)
+async def test_three_routers_in_line_relay() -> None:
+    async with running("a", "b", "c") as (a, _, c), client(a, "p") as publisher, client(c, "s") as subscriber:
+        await delivered(publisher, subscriber, Message(bytes(10_000_000)).encode())  # through two trunks
+        subscriber.accept_all()
+        await until(lambda: publisher.seen(Dispositions), "the outcome")
 
 
-def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody_elses_time() -> None:
-    async def scene() -> None:
-        async with (
-            running("a") as (a,),
-            client(a, "p") as publisher,
-            client(a, "q") as other_publisher,
-            client(a, "s") as stalled,
-            client(a, "t") as quick,
-        ):
-            stalled.receiver(credit=100_000)
-            quick.receiver(address="other")
-            await until(lambda: stalled.seen(LinkAttached) and quick.seen(LinkAttached), "the subscriptions")
-            stalled.reading.clear()
-            out = publisher.sender()
-            payload = Message(bytes(100_000)).encode()
-            sent, turns, quiet_since = 0, 0, time.monotonic()
+async def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody_elses_time() -> None:
+    async with (
+        running("a") as (a,),
+        client(a, "p") as publisher,
+        client(a, "q") as other_publisher,
+        client(a, "s") as stalled,
+        client(a, "t") as quick,
+    ):
+        stalled.receiver(credit=100_000)
+        quick.receiver(address="other")
+        await until(lambda: stalled.seen(LinkAttached) and quick.seen(LinkAttached), "the subscriptions")
+        stalled.reading.clear()
+        out = publisher.sender()
+        payload = Message(bytes(100_000)).encode()
+        sent, turns, quiet_since = 0, 0, time.monotonic()
 
-            def held() -> list[Any]:
-                return [c.transport for c in a._carriers.values() if c.carried and c.carried.output_paused]  # type: ignore[attr-defined]
+        def held() -> list[Any]:
+            return [c.transport for c in a._carriers.values() if c.carried and c.carried.output_paused]  # type: ignore[attr-defined]
 
-            # Until there is no more credit: time alone does not say so, of a loop that may stand still.
-            while not held() or turns < 1_000 or time.monotonic() < quiet_since + 0.5:
-                assert time.monotonic() < quiet_since + BOUND_S
-                turns += 1
-                if out.credit:
-                    out.send([b"%d" % sent], [payload])
-                    publisher.flush()
-                    sent, turns, quiet_since = sent + 1, 0, time.monotonic()
-                await asyncio.sleep(0)
-            assert sent * len(payload) < a.config.window_bytes + 2 * len(payload)
-            (transport,) = held()
-            assert transport.get_write_buffer_size() <= HIGH_WATER + OUTPUT_LIMIT + 2 * len(payload)
-            other = other_publisher.sender(address="other")
-            await until(lambda: other.credit, "credit for the other address")
-            other.send([b"1"], [BODY])
-            other_publisher.flush()
-            await until(quick.received, "the other topic's delivery")
-            stalled.reading.set()
-            await until(lambda: len(stalled.received()) == sent, "everything, once it reads again")
-
-    run(scene)
+        # Until there is no more credit: time alone does not say so, of a loop that may stand still.
+        while not held() or turns < 1_000 or time.monotonic() < quiet_since + 0.5:
+            assert time.monotonic() < quiet_since + BOUND_S
+            turns += 1
+            if out.credit:
+                out.send([b"%d" % sent], [payload])
+                publisher.flush()
+                sent, turns, quiet_since = sent + 1, 0, time.monotonic()
+            await asyncio.sleep(0)
+        assert sent * len(payload) < a.config.window_bytes + 2 * len(payload)
+        (transport,) = held()
+        assert transport.get_write_buffer_size() <= HIGH_WATER + OUTPUT_LIMIT + 2 * len(payload)
+        other = other_publisher.sender(address="other")
+        await until(lambda: other.credit, "credit for the other address")
+        other.send([b"1"], [BODY])
+        other_publisher.flush()
+        await until(quick.received, "the other topic's delivery")
+        stalled.reading.set()
+        await until(lambda: len(stalled.received()) == sent, "everything, once it reads again")
 
 
-def test_a_router_that_stops_waits_for_what_it_has_taken() -> None:
-    async def scene() -> None:
-        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            out = await delivered(publisher, subscriber, BODY)
-            stopping = asyncio.create_task(a.stop())
-            await until(lambda: not out.credit, "credit to be taken back")
-            late = publisher.sender("late")
-            await until(lambda: publisher.seen(LinkDetached), "the late attach's refusal")
-            assert publisher.seen(LinkDetached)[0].link is late
-            assert publisher.seen(LinkDetached)[0].error.condition == "amqp:link:detach-forced"
-            assert not stopping.done()
-            subscriber.accept_all()
-            await stopping
-            await until(lambda: publisher.closed_by_peer and subscriber.closed_by_peer, "the sockets to close")
-            assert publisher.seen(Dispositions), "its outcome, before the socket was closed"
-
-    run(scene)
+async def test_a_router_that_stops_waits_for_what_it_has_taken() -> None:
+    async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+        out = await delivered(publisher, subscriber, BODY)
+        stopping = asyncio.create_task(a.stop())
+        await until(lambda: not out.credit, "credit to be taken back")
+        late = publisher.sender("late")
+        await until(lambda: publisher.seen(LinkDetached), "the late attach's refusal")
+        assert publisher.seen(LinkDetached)[0].link is late
+        assert publisher.seen(LinkDetached)[0].error.condition == "amqp:link:detach-forced"
+        assert not stopping.done()
+        subscriber.accept_all()
+        await stopping
+        await until(lambda: publisher.closed_by_peer and subscriber.closed_by_peer, "the sockets to close")
+        assert publisher.seen(Dispositions), "its outcome, before the socket was closed"
 
 
-def test_a_router_that_stops_waits_no_longer_than_it_was_told() -> None:
-    async def scene() -> None:
-        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            await delivered(publisher, subscriber, BODY)
-            began = time.monotonic()
-            await a.stop(0.3)
-            assert time.monotonic() - began < DRAIN_S
-            await until(lambda: publisher.closed_by_peer, "the socket to close")
-            assert publisher.seen(Dispositions) == []
-
-    run(scene)
+async def test_a_router_that_stops_waits_no_longer_than_it_was_told() -> None:
+    async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+        await delivered(publisher, subscriber, BODY)
+        began = time.monotonic()
+        await a.stop(0.3)
+        assert time.monotonic() - began < DRAIN_S
+        await until(lambda: publisher.closed_by_peer, "the socket to close")
+        assert publisher.seen(Dispositions) == []
 
 
-def test_the_others_hear_of_a_stopped_routers_clients_before_it_goes() -> None:
-    async def scene() -> None:
-        async with running("a", "b") as (a, b), client(a, "s") as subscriber:
-            subscriber.receiver()
-            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
-            assert b.status()["addresses"]["orders"]["subscriptions"]
-            await a.stop()
-            assert not b.status()["addresses"].get("orders", {}).get("subscriptions")
-
-    run(scene)
+async def test_the_others_hear_of_a_stopped_routers_clients_before_it_goes() -> None:
+    async with running("a", "b") as (a, b), client(a, "s") as subscriber:
+        subscriber.receiver()
+        await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+        assert b.status()["addresses"]["orders"]["subscriptions"]
+        await a.stop()
+        assert not b.status()["addresses"].get("orders", {}).get("subscriptions")
 
 
-def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_again() -> None:
-    async def scene() -> None:
-        async with running("a", "b") as (a, b):
-            port = b.topology.routers["b"].interrouter[1]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            while await reader.read(4096):
-                pass
-            writer.close()
-            (trunk,) = (c for c in a._carriers.values() if c.transport is not None)
-            trunk.abort()
-            await until(lambda: not a.router.core.up, "the loss to be noticed")
-            await until(lambda: a.router.core.up and b.router.core.up, "the trunk to be back")
-
-    run(scene)
+async def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_again() -> None:
+    async with running("a", "b") as (a, b):
+        port = b.topology.routers["b"].interrouter[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        while await reader.read(4096):
+            pass
+        writer.close()
+        (trunk,) = (c for c in a._carriers.values() if c.transport is not None)
+        trunk.abort()
+        await until(lambda: not a.router.core.up, "the loss to be noticed")
+        await until(lambda: a.router.core.up and b.router.core.up, "the trunk to be back")
 
 
-def test_status_names_the_router_its_peers_and_its_addresses() -> None:
-    async def scene() -> None:
-        async with running("a", "b") as (a, _):
-            status = a.status()
-            assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
-            assert int(status["incarnation"], 16) == a.incarnation
-            assert status["established"]
-            assert status["drain"] is None
-
-    run(scene)
+async def test_status_names_the_router_its_peers_and_its_addresses() -> None:
+    async with running("a", "b") as (a, _):
+        status = a.status()
+        assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
+        assert int(status["incarnation"], 16) == a.incarnation
+        assert status["established"]
+        assert status["drain"] is None
 
 
 class Quiet:

@@ -106,45 +106,39 @@ def supervisor(loaded: Topology, fakes: Fakes, lines: Lines, **options: object) 
     return Supervisor(loaded, list(loaded.routers), lines, command=fakes, look_every_s=0.02, **options)  # type: ignore[arg-type]
 
 
-def test_a_converged_network_is_announced_and_stops_when_told(pair: Topology) -> None:
-    async def go() -> None:
-        lines, fakes = Lines(), Fakes(pair)
-        run = supervisor(pair, fakes, lines)
-        running = asyncio.create_task(run.run())
-        assert await asyncio.wait_for(run.until_converged(), BOUND_S)
-        assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
-        pids = [child.pid for child in run.children.values()]
-        assert all(pids)
-        run.stop()
-        assert await asyncio.wait_for(running, BOUND_S) == 0
-        assert all(not alive(pid) for pid in pids)
-        assert fakes.asked == [("a", True), ("b", True)]
-        assert "a: [a] listening" in lines.words
-        assert lines.lines[-3] == "network fakes stopping: a, b"
-        assert sorted(lines.lines[-2:]) == ["[a] stopped", "[b] stopped"]
-
-    asyncio.run(go())
+async def test_a_converged_network_is_announced_and_stops_when_told(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines)
+    running = asyncio.create_task(run.run())
+    assert await asyncio.wait_for(run.until_converged(), BOUND_S)
+    assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
+    pids = [child.pid for child in run.children.values()]
+    assert all(pids)
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 0
+    assert all(not alive(pid) for pid in pids)
+    assert fakes.asked == [("a", True), ("b", True)]
+    assert "a: [a] listening" in lines.words
+    assert lines.lines[-3] == "network fakes stopping: a, b"
+    assert sorted(lines.lines[-2:]) == ["[a] stopped", "[b] stopped"]
 
 
-def test_a_killed_router_is_started_again_and_recovers(pair: Topology) -> None:
-    async def go() -> None:
-        lines, fakes = Lines(), Fakes(pair)
-        run = supervisor(pair, fakes, lines)
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        first = run.signal("b", signal.SIGKILL)
-        await lines.until(lambda: run.children["b"].starts == 2 and run.converged)
-        assert run.children["b"].pid != first
-        assert fakes.asked == [("a", True), ("b", True), ("b", False)]  # a restart is never fresh
-        assert "[b] was killed by SIGKILL; starting again in 100ms" in lines.lines
-        assert len(lines.announced) == 2
-        run.stop()
-        assert await asyncio.wait_for(running, BOUND_S) == 0
-
-    asyncio.run(go())
+async def test_a_killed_router_is_started_again_and_recovers(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines)
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    first = run.signal("b", signal.SIGKILL)
+    await lines.until(lambda: run.children["b"].starts == 2 and run.converged)
+    assert run.children["b"].pid != first
+    assert fakes.asked == [("a", True), ("b", True), ("b", False)]  # a restart is never fresh
+    assert "[b] was killed by SIGKILL; starting again in 100ms" in lines.lines
+    assert len(lines.announced) == 2
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 0
 
 
-def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
+async def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Deaf(Probe):
@@ -155,131 +149,105 @@ def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
             return await super().summary(url) if Deaf.hears else None
 
     monkeypatch.setattr("onceway.supervisor.Probe", Deaf)
-
-    async def go() -> None:
-        lines = Lines()
-        run = supervisor(pair, Fakes(pair), lines)
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        for hears in (False, True):
-            Deaf.hears = hears
-            enough = Deaf.asked + 6
-            await lines.until(lambda enough=enough: Deaf.asked >= enough)  # type: ignore[misc]
-            assert run.converged
-        assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
-        run.stop()
-        await asyncio.wait_for(running, BOUND_S)
-
-    asyncio.run(go())
+    lines = Lines()
+    run = supervisor(pair, Fakes(pair), lines)
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    for hears in (False, True):
+        Deaf.hears = hears
+        enough = Deaf.asked + 6
+        await lines.until(lambda enough=enough: Deaf.asked >= enough)  # type: ignore[misc]
+        assert run.converged
+    assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
+    run.stop()
+    await asyncio.wait_for(running, BOUND_S)
 
 
-def test_recover_starts_nobody_fresh(pair: Topology) -> None:
-    async def go() -> None:
-        lines, fakes = Lines(), Fakes(pair)
-        run = supervisor(pair, fakes, lines, wanted="recover")
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        run.stop()
-        await asyncio.wait_for(running, BOUND_S)
-        assert fakes.asked == [("a", False), ("b", False)]
-
-    asyncio.run(go())
+async def test_recover_starts_nobody_fresh(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines, wanted="recover")
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    run.stop()
+    await asyncio.wait_for(running, BOUND_S)
+    assert fakes.asked == [("a", False), ("b", False)]
 
 
-def test_no_restart_leaves_the_dead_and_ends_with_1_when_all_are(pair: Topology) -> None:
-    async def go() -> None:
-        lines, fakes = Lines(), Fakes(pair)
-        run = supervisor(pair, fakes, lines, restart=False)
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        run.signal("a", signal.SIGKILL)
-        await lines.until(lambda: run.children["a"].state is State.DEAD)
-        assert not running.done()
-        assert not run.converged
-        run.signal("b", signal.SIGKILL)
-        assert await asyncio.wait_for(running, BOUND_S) == 1
-        assert "[a] was killed by SIGKILL; it stays down (--no-restart)" in lines.lines
-        assert lines.lines[-1] == "network fakes: no router is left"
-
-    asyncio.run(go())
+async def test_no_restart_leaves_the_dead_and_ends_with_1_when_all_are(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines, restart=False)
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    run.signal("a", signal.SIGKILL)
+    await lines.until(lambda: run.children["a"].state is State.DEAD)
+    assert not running.done()
+    assert not run.converged
+    run.signal("b", signal.SIGKILL)
+    assert await asyncio.wait_for(running, BOUND_S) == 1
+    assert "[a] was killed by SIGKILL; it stays down (--no-restart)" in lines.lines
+    assert lines.lines[-1] == "network fakes: no router is left"
 
 
-def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair: Topology) -> None:
-    async def go() -> None:
-        lines, fakes = Lines(), Fakes(pair, b="bad")
-        run = supervisor(pair, fakes, lines)
-        assert await asyncio.wait_for(run.run(), BOUND_S) == 2
-        assert any(line.startswith("[b] did not start: topology.yaml: routers.b.amqp: port") for line in lines.lines)
-        assert run.children["a"].pid is None
-        assert not await run.until_converged()
-
-    asyncio.run(go())
+async def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair, b="bad")
+    run = supervisor(pair, fakes, lines)
+    assert await asyncio.wait_for(run.run(), BOUND_S) == 2
+    assert any(line.startswith("[b] did not start: topology.yaml: routers.b.amqp: port") for line in lines.lines)
+    assert run.children["a"].pid is None
+    assert not await run.until_converged()
 
 
-def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
+async def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceway.supervisor.STEADY_S", math.inf)  # however long this machine takes to start one
-
-    async def go() -> None:
-        loaded = make_topology(["a"], [], tmp_path)
-        lines, fakes = Lines(), Fakes(loaded, a="dies")
-        run = supervisor(loaded, fakes, lines)
-        running = asyncio.create_task(run.run())
-        await lines.until(lambda: any("in 400ms" in line for line in lines.lines))
-        pauses = [line.rpartition(" ")[2] for line in lines.lines if "starting again" in line]
-        assert pauses == ["100ms", "200ms", "400ms"]
-        assert "[a] ended with exit code 3; starting again in 100ms" in lines.lines
-        run.stop()
-        assert await asyncio.wait_for(running, BOUND_S) == 0
-
-    asyncio.run(go())
+    loaded = make_topology(["a"], [], tmp_path)
+    lines, fakes = Lines(), Fakes(loaded, a="dies")
+    run = supervisor(loaded, fakes, lines)
+    running = asyncio.create_task(run.run())
+    await lines.until(lambda: any("in 400ms" in line for line in lines.lines))
+    pauses = [line.rpartition(" ")[2] for line in lines.lines if "starting again" in line]
+    assert pauses == ["100ms", "200ms", "400ms"]
+    assert "[a] ended with exit code 3; starting again in 100ms" in lines.lines
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 0
 
 
-def test_a_router_that_ignores_sigterm_is_killed_and_that_is_a_failure(tmp_path: Path) -> None:
-    async def go() -> None:
-        loaded = make_topology(["a"], [], tmp_path)
-        lines, fakes = Lines(), Fakes(loaded, a="stubborn")
-        run = supervisor(loaded, fakes, lines, stop_within_s=0.2)
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        run.stop()
-        assert await asyncio.wait_for(running, BOUND_S) == 1
-        assert "[a] did not stop within 200ms: killed" in lines.lines
-
-    asyncio.run(go())
+async def test_a_router_that_ignores_sigterm_is_killed_and_that_is_a_failure(tmp_path: Path) -> None:
+    loaded = make_topology(["a"], [], tmp_path)
+    lines, fakes = Lines(), Fakes(loaded, a="stubborn")
+    run = supervisor(loaded, fakes, lines, stop_within_s=0.2)
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 1
+    assert "[a] did not stop within 200ms: killed" in lines.lines
 
 
-def test_told_twice_to_stop_it_does_not_wait(tmp_path: Path) -> None:
-    async def go() -> None:
-        loaded = make_topology(["a"], [], tmp_path)
-        lines, fakes = Lines(), Fakes(loaded, a="stubborn")
-        run = supervisor(loaded, fakes, lines, stop_within_s=600.0)
-        running = asyncio.create_task(run.run())
-        await asyncio.wait_for(run.until_converged(), BOUND_S)
-        run.stop()
-        await lines.until(lambda: run.children["a"].state is State.STOPPING)
-        run.stop()
-        await asyncio.wait_for(running, BOUND_S)
-        assert run.children["a"].pid is None
-
-    asyncio.run(go())
+async def test_told_twice_to_stop_it_does_not_wait(tmp_path: Path) -> None:
+    loaded = make_topology(["a"], [], tmp_path)
+    lines, fakes = Lines(), Fakes(loaded, a="stubborn")
+    run = supervisor(loaded, fakes, lines, stop_within_s=600.0)
+    running = asyncio.create_task(run.run())
+    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    run.stop()
+    await lines.until(lambda: run.children["a"].state is State.STOPPING)
+    run.stop()
+    await asyncio.wait_for(running, BOUND_S)
+    assert run.children["a"].pid is None
 
 
-def test_a_recovering_router_is_not_ready_and_says_for_how_long(tmp_path: Path) -> None:
-    async def go() -> None:
-        loaded = make_topology(["a"], [], tmp_path)
-        lines, fakes = Lines(), Fakes(loaded)
-        fakes.state = "recovering"
-        run = supervisor(loaded, fakes, lines)
-        running = asyncio.create_task(run.run())
-        await lines.until(lambda: "[a] recovering, 12 s left" in lines.lines)
-        assert not run.converged
-        run.stop()
-        await asyncio.wait_for(running, BOUND_S)
-        assert lines.announced == []
-
-    asyncio.run(go())
+async def test_a_recovering_router_is_not_ready_and_says_for_how_long(tmp_path: Path) -> None:
+    loaded = make_topology(["a"], [], tmp_path)
+    lines, fakes = Lines(), Fakes(loaded)
+    fakes.state = "recovering"
+    run = supervisor(loaded, fakes, lines)
+    running = asyncio.create_task(run.run())
+    await lines.until(lambda: "[a] recovering, 12 s left" in lines.lines)
+    assert not run.converged
+    run.stop()
+    await asyncio.wait_for(running, BOUND_S)
+    assert lines.announced == []
 
 
 def test_routers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:

@@ -116,19 +116,16 @@ class Away:
         pass
 
 
-def test_a_store_of_another_edge_is_refused(tmp_path: Path) -> None:
-    async def start() -> None:
-        store = open_store(str(tmp_path / "store"))
-        batch = Batch()
-        batch.put("bus-journal/container", b"onceway-bus:bus:a")
-        await store.commit(batch)
-        await store.close()
-        edge = Edge(BusOptions(str(tmp_path / "store"), "127.0.0.1:1", name="b"))
-        with pytest.raises(StoreError, match="belongs to onceway-bus:bus:a, and this is onceway-bus:bus:b"):
-            await edge.start()
-        await edge.stop()
-
-    asyncio.run(start())
+async def test_a_store_of_another_edge_is_refused(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    batch = Batch()
+    batch.put("bus-journal/container", b"onceway-bus:bus:a")
+    await store.commit(batch)
+    await store.close()
+    edge = Edge(BusOptions(str(tmp_path / "store"), "127.0.0.1:1", name="b"))
+    with pytest.raises(StoreError, match="belongs to onceway-bus:bus:a, and this is onceway-bus:bus:b"):
+        await edge.start()
+    await edge.stop()
 
 
 @pytest.mark.parametrize(

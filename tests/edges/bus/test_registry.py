@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -42,60 +41,54 @@ async def other_edge(edge: Edge) -> tuple[Registry, Bus]:
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_a_topic_is_deleted_while_no_subscription_can_be_written(
+async def test_a_topic_is_deleted_while_no_subscription_can_be_written(
     tmp_path: Path, lines: list[Line], share: bool
 ) -> None:
-    async def go() -> None:
-        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=share))
-        await edge.start()
-        await subscribed(edge.registry, edge.bus)
-        commit = edge.store.commit
+    edge = Edge(BusOptions(str(tmp_path / "store"), "", share=share))
+    await edge.start()
+    await subscribed(edge.registry, edge.bus)
+    commit = edge.store.commit
 
-        def full(batch: Batch, **options: Any) -> Awaitable[Any]:
-            if any(key.startswith(SUBSCRIBERS) for key in batch.values):
-                raise StoreFull("the disk of the database is full")
-            return commit(batch, **options)
+    def full(batch: Batch, **options: Any) -> Awaitable[Any]:
+        if any(key.startswith(SUBSCRIBERS) for key in batch.values):
+            raise StoreFull("the disk of the database is full")
+        return commit(batch, **options)
 
-        edge.store.commit = full  # type: ignore[method-assign]
-        await edge.registry.delete_topic("orders", lambda topic: True)
-        assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
-        with pytest.raises(StoreFull):  # nobody gets a topic whose events would go to who was subscribed to another
-            await edge.registry.claim("orders", "thief", "thief")
-        if share:
-            end = (await edge.store.bounds(registry.CHANGES)).next
-            await until(lambda: edge.registry._seen == end, "the edge has read its own changes")
-        assert not edge.failed.done()
-        edge.store.commit = commit  # type: ignore[method-assign]
+    edge.store.commit = full  # type: ignore[method-assign]
+    await edge.registry.delete_topic("orders", lambda topic: True)
+    assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
+    with pytest.raises(StoreFull):  # nobody gets a topic whose events would go to who was subscribed to another
         await edge.registry.claim("orders", "thief", "thief")
-        assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
-        await edge.stop()
+    if share:
+        end = (await edge.store.bounds(registry.CHANGES)).next
+        await until(lambda: edge.registry._seen == end, "the edge has read its own changes")
+    assert not edge.failed.done()
+    edge.store.commit = commit  # type: ignore[method-assign]
+    await edge.registry.claim("orders", "thief", "thief")
+    assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
+    await edge.stop()
 
-    asyncio.run(go())
 
-
-def test_who_was_subscribed_to_a_topic_that_an_edge_deleted_and_died_is_not_to_the_next_one(
+async def test_who_was_subscribed_to_a_topic_that_an_edge_deleted_and_died_is_not_to_the_next_one(
     tmp_path: Path, lines: list[Line]
 ) -> None:
-    async def go() -> None:
-        edge = Edge(BusOptions(str(tmp_path / "store"), ""))
-        await edge.start()
-        await subscribed(edge.registry, edge.bus)
-        batch = Batch()
-        batch.delete(registry.TOPICS + "orders")
-        await edge.store.commit(batch)
-        await edge.stop()
-        edge = Edge(BusOptions(str(tmp_path / "store"), ""))
-        await edge.start()
-        mail = edge.bus.subscribers["mail"]
-        assert edge.bus.topics_of(mail) == []
-        await edge.registry.claim("orders", "other", "other")
-        assert edge.bus.topics_of(mail) == []
-        await edge.stop()
-
-    asyncio.run(go())
+    edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+    await edge.start()
+    await subscribed(edge.registry, edge.bus)
+    batch = Batch()
+    batch.delete(registry.TOPICS + "orders")
+    await edge.store.commit(batch)
+    await edge.stop()
+    edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+    await edge.start()
+    mail = edge.bus.subscribers["mail"]
+    assert edge.bus.topics_of(mail) == []
+    await edge.registry.claim("orders", "other", "other")
+    assert edge.bus.topics_of(mail) == []
+    await edge.stop()
 
 
-def test_an_edge_that_gets_a_role_leaves_topics_that_it_does_not_know_yet(
+async def test_an_edge_that_gets_a_role_leaves_topics_that_it_does_not_know_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
 ) -> None:
     monkeypatch.setattr("edges.bus.edge.TICK_S", 3600.0)  # this test ticks
@@ -104,19 +97,15 @@ def test_an_edge_that_gets_a_role_leaves_topics_that_it_does_not_know_yet(
         """It reads the changes later."""
 
     monkeypatch.setattr(Registry, "follow", slow)
-
-    async def go() -> None:
-        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
-        await edge.start()
-        assert edge._shares is not None
-        await subscribed(*await other_edge(edge))
-        edge._served.clear()
-        await edge._tick(edge._shares)
-        assert "mail" in edge.bus.subscribers
-        await edge.registry.current()
-        _, bus = await other_edge(edge)
-        for known in (edge.bus, bus):
-            assert known.topics_of(known.subscribers["mail"]) == ["orders"]
-        await edge.stop()
-
-    asyncio.run(go())
+    edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+    await edge.start()
+    assert edge._shares is not None
+    await subscribed(*await other_edge(edge))
+    edge._served.clear()
+    await edge._tick(edge._shares)
+    assert "mail" in edge.bus.subscribers
+    await edge.registry.current()
+    _, bus = await other_edge(edge)
+    for known in (edge.bus, bus):
+        assert known.topics_of(known.subscribers["mail"]) == ["orders"]
+    await edge.stop()

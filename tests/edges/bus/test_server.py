@@ -59,35 +59,34 @@ def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyP
     run(ask_with(99))
 
 
-def test_clients_that_come_at_once_and_whose_pushes_wait_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_come_at_once_and_whose_pushes_wait_are_no_strangers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("onceway.accepting.MOST_CONNECTIONS", 3)
 
     async def current() -> None:
         pass
 
-    async def go() -> None:
-        waiting, stored = 0, asyncio.Event()
+    waiting, stored = 0, asyncio.Event()
 
-        async def push(*what: object) -> None:
-            nonlocal waiting
-            waiting += 1
-            await stored.wait()
+    async def push(*what: object) -> None:
+        nonlocal waiting
+        waiting += 1
+        await stored.wait()
 
-        registry = SimpleNamespace(tokens={"token": "name"}, current=current)
-        edge: Any = SimpleNamespace(
-            registry=registry, options=BusOptions("", "", root_key="key"), push=push, metrics=BusMetrics()
-        )
-        serving = server.BusServer(edge)
-        port = await serving.start("127.0.0.1", 0)
-        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
-            place = f"http://127.0.0.1:{port}/topics/orders"
-            ask = [asyncio.create_task(client.post(place, auth=("token", ""), json={})) for _ in range(9)]
-            await until(lambda: waiting == 9, "all are taken")
-            stored.set()
-            assert [(await each).status_code for each in ask] == [204] * 9
-        await serving.stop()
-
-    run(go())
+    registry = SimpleNamespace(tokens={"token": "name"}, current=current)
+    edge: Any = SimpleNamespace(
+        registry=registry, options=BusOptions("", "", root_key="key"), push=push, metrics=BusMetrics()
+    )
+    serving = server.BusServer(edge)
+    port = await serving.start("127.0.0.1", 0)
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        place = f"http://127.0.0.1:{port}/topics/orders"
+        ask = [asyncio.create_task(client.post(place, auth=("token", ""), json={})) for _ in range(9)]
+        await until(lambda: waiting == 9, "all are taken")
+        stored.set()
+        assert [(await each).status_code for each in ask] == [204] * 9
+    await serving.stop()
 
 
 def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pytest.MonkeyPatch) -> None:

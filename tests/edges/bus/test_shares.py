@@ -178,35 +178,31 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
     return subscribed
 
 
-def test_an_edge_that_gave_the_networks_role_away_and_has_it_again_takes_pushes(
+async def test_an_edge_that_gave_the_networks_role_away_and_has_it_again_takes_pushes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
 ) -> None:
     """A router was away for a moment, and no other edge was quicker."""
     monkeypatch.setattr("edges.bus.edge.TICK_S", 3600.0)  # this test ticks
-
-    async def go() -> None:
-        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
-        await edge.start()
-        roles = edge._shares
-        assert roles is not None
-        await Shares(edge.store, "b").tick(connected=False, idle=lambda _: True)
-        await until(lambda: edge._connection is not None, "the edge is at the router")
-        await edge._tick(roles)
-        await until(lambda: lines, "the edge subscribes for the bus")
-        await edge._tick(roles)
-        assert edge.why_unable() is None
-        monkeypatch.setattr(Line, "router", None)
-        await edge._tick(roles)
-        assert NETWORK not in roles.held
-        await until(lambda: not lines, "the link that may be another edge's is given up")
-        monkeypatch.setattr(Line, "router", "a")
-        await edge._tick(roles)
-        await until(lambda: lines, "the edge subscribes again")
-        await edge._tick(roles)
-        assert edge.why_unable() is None
-        await edge.stop()
-
-    asyncio.run(go())
+    edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+    await edge.start()
+    roles = edge._shares
+    assert roles is not None
+    await Shares(edge.store, "b").tick(connected=False, idle=lambda _: True)
+    await until(lambda: edge._connection is not None, "the edge is at the router")
+    await edge._tick(roles)
+    await until(lambda: lines, "the edge subscribes for the bus")
+    await edge._tick(roles)
+    assert edge.why_unable() is None
+    monkeypatch.setattr(Line, "router", None)
+    await edge._tick(roles)
+    assert NETWORK not in roles.held
+    await until(lambda: not lines, "the link that may be another edge's is given up")
+    monkeypatch.setattr(Line, "router", "a")
+    await edge._tick(roles)
+    await until(lambda: lines, "the edge subscribes again")
+    await edge._tick(roles)
+    assert edge.why_unable() is None
+    await edge.stop()
 
 
 def test_an_edge_whose_store_is_full_starts_goes_on_and_stops(
@@ -244,15 +240,12 @@ def test_an_edge_whose_store_is_full_starts_goes_on_and_stops(
     asyncio.run(go())
 
 
-def test_a_push_that_a_foreign_subscriber_rejects_breaks_no_other(tmp_path: Path, lines: list[Line]) -> None:
-    async def go() -> None:
-        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
-        await edge.start()
-        await until(lambda: edge.why_unable() is None, "the edge works")
-        with pytest.raises(Unavailable, match="refuses it; the event may still come"):
-            await edge.push("token", "shop", "orders", {"type": "noop", "url": "https://shop.example/1"})
-        assert edge._broken is not None
-        assert not edge._broken.done()  # or each push that is under way would be refused
-        await edge.stop()
-
-    asyncio.run(go())
+async def test_a_push_that_a_foreign_subscriber_rejects_breaks_no_other(tmp_path: Path, lines: list[Line]) -> None:
+    edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+    await edge.start()
+    await until(lambda: edge.why_unable() is None, "the edge works")
+    with pytest.raises(Unavailable, match="refuses it; the event may still come"):
+        await edge.push("token", "shop", "orders", {"type": "noop", "url": "https://shop.example/1"})
+    assert edge._broken is not None
+    assert not edge._broken.done()  # or each push that is under way would be refused
+    await edge.stop()

@@ -41,7 +41,9 @@ def small_server() -> Iterator[Server]:
     server.close()
 
 
-def test_while_the_disk_of_the_database_is_full_pushes_wait(pipe_network: PipeNetworks, small_server: Server) -> None:
+async def test_while_the_disk_of_the_database_is_full_pushes_wait(
+    pipe_network: PipeNetworks, small_server: Server
+) -> None:
     ballast = Path(f"/proc/{small_server.process.pid}/root{small_server.small}/ballast")
     ballast.write_bytes(bytes(20_000_000))
     small_server.execute(f"CREATE TABLESPACE small LOCATION '{small_server.small}'")
@@ -51,15 +53,11 @@ def test_while_the_disk_of_the_database_is_full_pushes_wait(pipe_network: PipeNe
     network = pipe_network("a", jobs=("s",))
     said = network.directory / "store-s.log"
     bodies = [b"%d " % number + os.urandom(50_000) for number in range(350)]
-
-    async def go() -> None:
-        pushing = asyncio.create_task(push(network.urls(), "jobs", bodies))
-        await asyncio.to_thread(wait_until, lambda: "event=pipe_full" in said.read_text(), "the disk is full")
-        assert not pushing.done()
-        found = [each.body async for each in pull("jobs", stores=network.store_url())]  # what is there can be read
-        assert found == bodies[: len(found)]
-        await asyncio.to_thread(ballast.unlink)
-        await asyncio.wait_for(pushing, 60)
-        assert [each.body async for each in pull("jobs", stores=network.store_url())] == bodies
-
-    asyncio.run(go())
+    pushing = asyncio.create_task(push(network.urls(), "jobs", bodies))
+    await asyncio.to_thread(wait_until, lambda: "event=pipe_full" in said.read_text(), "the disk is full")
+    assert not pushing.done()
+    found = [each.body async for each in pull("jobs", stores=network.store_url())]  # what is there can be read
+    assert found == bodies[: len(found)]
+    await asyncio.to_thread(ballast.unlink)
+    await asyncio.wait_for(pushing, 60)
+    assert [each.body async for each in pull("jobs", stores=network.store_url())] == bodies

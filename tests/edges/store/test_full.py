@@ -105,73 +105,64 @@ def test_a_full_disk_at_any_write_loses_nothing_and_stops_nothing(tmp_path: Path
 
 
 @pytest.mark.usefixtures("often")
-def test_a_disk_that_stays_full_in_the_background_does_not_stop_the_store(tmp_path: Path) -> None:
-    async def go() -> None:
-        now_us = 0
-        store = EmbeddedStore(tmp_path / "s", wall_us=lambda: now_us)
-        batch = Batch()
-        batch.keep("a", Retention(age_s=1.0))
-        batch.append("a", [b"1"])
+async def test_a_disk_that_stays_full_in_the_background_does_not_stop_the_store(tmp_path: Path) -> None:
+    now_us = 0
+    store = EmbeddedStore(tmp_path / "s", wall_us=lambda: now_us)
+    batch = Batch()
+    batch.keep("a", Retention(age_s=1.0))
+    batch.append("a", [b"1"])
+    await store.commit(batch)
+    failing = Failing(store._database, 0, 1 << 30)
+    store._database = failing
+    now_us = 2_000_000
+    await until(lambda: failing.writes > 5)
+    with pytest.raises(StoreFull):
         await store.commit(batch)
-        failing = Failing(store._database, 0, 1 << 30)
-        store._database = failing
-        now_us = 2_000_000
-        await until(lambda: failing.writes > 5)
-        with pytest.raises(StoreFull):
-            await store.commit(batch)
-        failing._failing = range(0)
-        await until(lambda: store._bounds["a"].first == 1)
-        await store.commit(batch)
-        await store.close()
-
-    asyncio.run(go())
+    failing._failing = range(0)
+    await until(lambda: store._bounds["a"].first == 1)
+    await store.commit(batch)
+    await store.close()
 
 
-def test_what_was_trimmed_goes_back_to_the_file_system_a_slice_with_each_commit(tmp_path: Path) -> None:
-    async def go() -> None:
-        path = tmp_path / "s"
-        store = EmbeddedStore(path)
-        for _ in range(15):
-            await append(store, "a", *[bytes(1000)] * 3000)
+async def test_what_was_trimmed_goes_back_to_the_file_system_a_slice_with_each_commit(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = EmbeddedStore(path)
+    for _ in range(15):
+        await append(store, "a", *[bytes(1000)] * 3000)
 
-        def pages(what: str) -> int:
-            with sqlite3.connect(path) as database:
-                return int(database.execute(f"PRAGMA {what}").fetchone()[0])
+    def pages(what: str) -> int:
+        with sqlite3.connect(path) as database:
+            return int(database.execute(f"PRAGMA {what}").fetchone()[0])
 
-        most = pages("page_count")
-        assert most > 10_000
-        batch = Batch()
-        batch.trim("a")
-        await store.commit(batch)
-        await until(lambda: pages("page_count") < most)  # the background looks once in a second
-        turns = 0
-        while pages("page_count") > 2_000:
-            await append(store, "b", b"x")
-            turns += 1
-            assert turns < 200
-        await store.close()
-
-    asyncio.run(go())
+    most = pages("page_count")
+    assert most > 10_000
+    batch = Batch()
+    batch.trim("a")
+    await store.commit(batch)
+    await until(lambda: pages("page_count") < most)  # the background looks once in a second
+    turns = 0
+    while pages("page_count") > 2_000:
+        await append(store, "b", b"x")
+        turns += 1
+        assert turns < 200
+    await store.close()
 
 
-def test_nothing_is_appended_while_the_disk_is_low_and_trims_go_on(
+async def test_nothing_is_appended_while_the_disk_is_low_and_trims_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def go() -> None:
-        store = EmbeddedStore(tmp_path / "s")
-        await append(store, "a", b"1", b"2")
-        monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: True)
-        with pytest.raises(StoreFull, match="s: the disk is almost full; make room"):
-            await append(store, "a", b"3")
-        batch = Batch()
-        batch.put("key", b"value")
-        batch.trim("a", 1)
-        assert (await store.commit(batch)).removed == {"a": 1}
-        monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: False)
-        assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
-        await store.close()
-
-    asyncio.run(go())
+    store = EmbeddedStore(tmp_path / "s")
+    await append(store, "a", b"1", b"2")
+    monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: True)
+    with pytest.raises(StoreFull, match="s: the disk is almost full; make room"):
+        await append(store, "a", b"3")
+    batch = Batch()
+    batch.put("key", b"value")
+    batch.trim("a", 1)
+    assert (await store.commit(batch)).removed == {"a": 1}
+    monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: False)
+    assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
+    await store.close()
 
 
 LIMITED = """
@@ -266,19 +257,16 @@ def test_a_store_on_a_full_disk_gets_room_from_its_own_trims(tmp_path: Path) -> 
     assert run.returncode == 0, run.stderr
 
 
-def test_an_error_that_is_not_of_room_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def go() -> None:
-        store = EmbeddedStore(tmp_path / "s")
-        error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+async def test_an_error_that_is_not_of_room_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore(tmp_path / "s")
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
 
-        def fail(batch: Batch) -> None:
-            raise error
+    def fail(batch: Batch) -> None:
+        raise error
 
-        monkeypatch.setattr(store, "_apply", fail)
-        with pytest.raises(StoreError, match="look at the disk") as caught:
-            await append(store, "a", b"1")
-        assert not isinstance(caught.value, StoreFull)
-        await store.close()
-
-    asyncio.run(go())
+    monkeypatch.setattr(store, "_apply", fail)
+    with pytest.raises(StoreError, match="look at the disk") as caught:
+        await append(store, "a", b"1")
+    assert not isinstance(caught.value, StoreFull)
+    await store.close()

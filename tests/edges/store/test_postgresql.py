@@ -58,7 +58,9 @@ def ended(process: subprocess.Popen[bytes]) -> int:
     return max(said, default=-1)
 
 
-def test_processes_that_write_one_stream_and_are_killed_leave_each_record_once_in_their_order(database: str) -> None:
+async def test_processes_that_write_one_stream_and_are_killed_leave_each_record_once_in_their_order(
+    database: str,
+) -> None:
     rng = random.Random(3)
     said = {"x": -1, "y": -1}
     for _ in range(4):
@@ -68,44 +70,37 @@ def test_processes_that_write_one_stream_and_are_killed_leave_each_record_once_i
             for _ in range(rng.randrange(1, 60)):
                 assert process.stdout.readline()
         said = {who: max(said[who], ended(process)) for who, process in processes.items()}
-
-    async def look() -> None:
-        store = open_store(database)
-        payloads = [payload.split() for payload in await all_of(store, "a")]
-        for who, last in said.items():
-            numbers = [int(number) for name, number in payloads if name == who.encode()]
-            assert numbers == list(range(len(numbers)))
-            assert len(numbers) > last
-        await store.close()
-
-    asyncio.run(look())
+    store = open_store(database)
+    payloads = [payload.split() for payload in await all_of(store, "a")]
+    for who, last in said.items():
+        numbers = [int(number) for name, number in payloads if name == who.encode()]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > last
+    await store.close()
 
 
-def test_another_process_is_told_of_growth_and_sees_what_was_committed(database: str) -> None:
-    async def go() -> None:
-        one, other = open_store(database), open_store(database)
-        waiting = asyncio.ensure_future(other.grown("a", 1))
-        assert (await append(one, "a", b"1")).positions == {"a": range(1)}
-        assert await other.bounds("a") == Bounds(0, 1)
-        assert (await append(other, "a", b"2")).positions == {"a": range(1, 2)}
-        await asyncio.wait_for(waiting, 60)
-        await asyncio.wait_for(one.grown("a", 1), 60)
-        late = asyncio.ensure_future(one.grown("a", 2))
-        batch = Batch()
-        batch.trim("a", 1)
-        await other.commit(batch)
-        assert await one.bounds("a") == Bounds(1, 2)
-        await append(other, "a", b"3")
-        await asyncio.wait_for(late, 60)
-        assert [record.payload for record in await one.read("a", 0)] == [b"2", b"3"]
-        await one.close()
-        await other.close()
-
-    asyncio.run(go())
+async def test_another_process_is_told_of_growth_and_sees_what_was_committed(database: str) -> None:
+    one, other = open_store(database), open_store(database)
+    waiting = asyncio.ensure_future(other.grown("a", 1))
+    assert (await append(one, "a", b"1")).positions == {"a": range(1)}
+    assert await other.bounds("a") == Bounds(0, 1)
+    assert (await append(other, "a", b"2")).positions == {"a": range(1, 2)}
+    await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(one.grown("a", 1), 60)
+    late = asyncio.ensure_future(one.grown("a", 2))
+    batch = Batch()
+    batch.trim("a", 1)
+    await other.commit(batch)
+    assert await one.bounds("a") == Bounds(1, 2)
+    await append(other, "a", b"3")
+    await asyncio.wait_for(late, 60)
+    assert [record.payload for record in await one.read("a", 0)] == [b"2", b"3"]
+    await one.close()
+    await other.close()
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["before it was done", "after it was done"])
-def test_a_commit_whose_connection_was_lost_is_done_once(
+async def test_a_commit_whose_connection_was_lost_is_done_once(
     database: str, answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from edges.store.postgresql import Database
@@ -121,43 +116,37 @@ def test_a_commit_whose_connection_was_lost_is_done_once(
             self.connection.close()  # the answer does not come
         return real(self, statement, arguments)
 
-    async def go() -> None:
-        store = open_store(database)
-        monkeypatch.setattr(Database, "execute", execute)
-        for number in range(5):
-            assert (await append(store, "a", b"%d" % number)).positions == {"a": range(number, number + 1)}
-        assert len(lost) == 3
-        assert await all_of(store, "a") == [b"%d" % number for number in range(5)]
-        assert await store.bounds("a") == Bounds(0, 5)
-        await store.close()
-
-    asyncio.run(go())
+    store = open_store(database)
+    monkeypatch.setattr(Database, "execute", execute)
+    for number in range(5):
+        assert (await append(store, "a", b"%d" % number)).positions == {"a": range(number, number + 1)}
+    assert len(lost) == 3
+    assert await all_of(store, "a") == [b"%d" % number for number in range(5)]
+    assert await store.bounds("a") == Bounds(0, 5)
+    await store.close()
 
 
-def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Server) -> None:
-    async def go() -> None:
-        store = open_store(own_server.url())
-        await append(store, "a", b"0")
-        waiting = asyncio.ensure_future(store.grown("a", 2))
-        await store.bounds("a")
-        for number in range(1, 3):
-            own_server.kill()
-            commit = asyncio.ensure_future(append(store, "a", b"%d" % number))
-            read = asyncio.ensure_future(store.get("key"))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(own_server.start)
-            assert (await asyncio.wait_for(commit, 60)).positions == {"a": range(number, number + 1)}
-            assert await asyncio.wait_for(read, 60) is None
-        await asyncio.wait_for(waiting, 60)
-        assert await all_of(store, "a") == [b"0", b"1", b"2"]
+async def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Server) -> None:
+    store = open_store(own_server.url())
+    await append(store, "a", b"0")
+    waiting = asyncio.ensure_future(store.grown("a", 2))
+    await store.bounds("a")
+    for number in range(1, 3):
         own_server.kill()
-        last = asyncio.ensure_future(append(store, "a", b"3"))
+        commit = asyncio.ensure_future(append(store, "a", b"%d" % number))
+        read = asyncio.ensure_future(store.get("key"))
         await asyncio.sleep(0)
-        await store.close()  # nobody waits for ever
-        with pytest.raises(StoreError, match="database postgres at /tmp/pg"):
-            await last
-
-    asyncio.run(go())
+        await asyncio.to_thread(own_server.start)
+        assert (await asyncio.wait_for(commit, 60)).positions == {"a": range(number, number + 1)}
+        assert await asyncio.wait_for(read, 60) is None
+    await asyncio.wait_for(waiting, 60)
+    assert await all_of(store, "a") == [b"0", b"1", b"2"]
+    own_server.kill()
+    last = asyncio.ensure_future(append(store, "a", b"3"))
+    await asyncio.sleep(0)
+    await store.close()  # nobody waits for ever
+    with pytest.raises(StoreError, match="database postgres at /tmp/pg"):
+        await last
 
 
 def test_a_connection_that_the_server_ends_or_does_not_take_now_is_opened_again() -> None:
@@ -169,18 +158,15 @@ def test_a_connection_that_the_server_ends_or_does_not_take_now_is_opened_again(
     assert not _lost(psycopg.ProgrammingError("the query has 1 placeholders but 0 parameters were passed"))
 
 
-def test_another_format_and_a_database_that_is_not_there_are_refused(database: str, postgres: Server) -> None:
+async def test_another_format_and_a_database_that_is_not_there_are_refused(database: str, postgres: Server) -> None:
     import psycopg
 
-    async def go() -> None:
-        with pytest.raises(StoreError, match=r'database none at .*"none" does not exist'):
-            open_store(postgres.url("none"))
-        await open_store(database).close()
-        with psycopg.connect(database) as connection:
-            connection.execute("UPDATE store_format SET format = 99")
-        with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 2"):
-            open_store(database)
-        with pytest.raises(StoreError, match="the server's to set"):
-            open_store(database, limit_octets=1)
-
-    asyncio.run(go())
+    with pytest.raises(StoreError, match=r'database none at .*"none" does not exist'):
+        open_store(postgres.url("none"))
+    await open_store(database).close()
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE store_format SET format = 99")
+    with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 2"):
+        open_store(database)
+    with pytest.raises(StoreError, match="the server's to set"):
+        open_store(database, limit_octets=1)

@@ -125,7 +125,7 @@ def test_a_full_disk_at_any_statement_loses_nothing_and_stops_nothing(
         asyncio.run(life(f"at {at}", at, 1 + at % 3))
 
 
-def test_what_is_read_on_a_full_disk_waits_for_room(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_read_on_a_full_disk_waits_for_room(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may refuse it; the listener is refused, too."""
     real = Database.execute
     refused: list[str] = []
@@ -137,24 +137,21 @@ def test_what_is_read_on_a_full_disk_waits_for_room(database: str, monkeypatch: 
             real(self, "DO $$ BEGIN RAISE disk_full; END $$")
         return real(self, statement, arguments)
 
-    async def go() -> None:
-        store = open_store(database)
-        monkeypatch.setattr(Database, "execute", execute)
-        grown = asyncio.create_task(store.grown("a", 0))
-        await append(store, "a", b"x")
-        async with asyncio.timeout(30):
-            await grown
-        assert await all_of(store, "a") == [b"x"]
-        assert await store.get("key") is None
-        assert await store.scan("key") == []
-        assert await store.streams() == ["a"]
-        assert await store.position_at("a", 0) == 0
-        assert await store.surplus("a", Retention()) == 0
-        assert await store.used() > 0
-        assert len(refused) > 7
-        await store.close()
-
-    asyncio.run(go())
+    store = open_store(database)
+    monkeypatch.setattr(Database, "execute", execute)
+    grown = asyncio.create_task(store.grown("a", 0))
+    await append(store, "a", b"x")
+    async with asyncio.timeout(30):
+        await grown
+    assert await all_of(store, "a") == [b"x"]
+    assert await store.get("key") is None
+    assert await store.scan("key") == []
+    assert await store.streams() == ["a"]
+    assert await store.position_at("a", 0) == 0
+    assert await store.surplus("a", Retention()) == 0
+    assert await store.used() > 0
+    assert len(refused) > 7
+    await store.close()
 
 
 def test_a_database_on_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:

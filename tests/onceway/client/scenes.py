@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import onceway
 from tests.onceway.client.fake_network import FakeNetwork
 
-T = TypeVar("T")
 BOUND_S = 120.0
 
 
-def play(scene: Callable[[FakeNetwork], Awaitable[T]], routers: int = 1, **options: Any) -> T:
-    """Run a scene against a network of so many routers, within a bound."""
-
-    async def run() -> T:
-        network = FakeNetwork()
-        for number in range(routers):
-            await network.router(f"r{number}", **options)
-        try:
-            async with asyncio.timeout(BOUND_S):
-                return await scene(network)
-        finally:
-            await network.stop()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def playing(routers: int = 1, **options: Any) -> AsyncIterator[FakeNetwork]:
+    """A network of so many fake routers, within a bound."""
+    network = FakeNetwork()
+    for number in range(routers):
+        await network.router(f"r{number}", **options)
+    try:
+        async with asyncio.timeout(BOUND_S):
+            yield network
+    finally:
+        await network.stop()
 
 
 def messages(count: int, start: int = 0) -> list[bytes]:

@@ -13,8 +13,7 @@ import pytest
 
 import onceway
 from onceway.client.urls import parse_urls
-from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, messages, play, take
+from tests.onceway.client.scenes import eventually, messages, playing, take
 
 
 def test_every_name_that_is_offered_is_there_and_documented() -> None:
@@ -59,8 +58,8 @@ def test_importing_it_is_quick() -> None:
 # -- reprs
 
 
-def test_reprs_show_names_states_and_counts() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_reprs_show_names_states_and_counts() -> None:
+    async with playing() as network:
         connection = onceway.connect(network.url(), container="shop")
         assert "not opened yet" in repr(connection)
         async with connection:
@@ -90,8 +89,6 @@ def test_reprs_show_names_states_and_counts() -> None:
         assert "closed" in repr(publisher)
         assert "closed" in repr(subscriber)
 
-    play(scene)
-
 
 def test_no_password_is_shown() -> None:
     (url,) = parse_urls("amqp://me:secret@127.0.0.1:1")
@@ -107,16 +104,12 @@ def test_a_long_body_is_shown_shortened() -> None:
 # -- the log
 
 
-def test_the_log_tells_of_connections_and_links(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_tells_of_connections_and_links(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="onceway")
-
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url(), container="shop") as connection:
-            publisher = await connection.publisher("orders", name="till")
-            network.routers[0].drop()
-            await publisher.send(b"x")
-
-    play(scene)
+    async with playing() as network, onceway.connect(network.url(), container="shop") as connection:
+        publisher = await connection.publisher("orders", name="till")
+        network.routers[0].drop()
+        await publisher.send(b"x")
     log = "\n".join(record.getMessage() for record in caplog.records if record.name == "onceway")
     assert "connected to router 'r0' at amqp://127.0.0.1:" in log
     assert "publisher 'till' of 'orders' attached at router 'r0', exactly-once" in log
@@ -136,8 +129,8 @@ def test_the_library_is_silent_unless_logging_is_configured() -> None:
 # -- timeouts
 
 
-def test_a_send_that_times_out_stays_published_and_its_outcome_can_be_awaited() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_send_that_times_out_stays_published_and_its_outcome_can_be_awaited() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
@@ -154,11 +147,9 @@ def test_a_send_that_times_out_stays_published_and_its_outcome_can_be_awaited() 
             await publication
             assert len(network.published) == 1
 
-    play(scene)
 
-
-def test_a_send_that_got_no_credit_was_not_published() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_send_that_got_no_credit_was_not_published() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         async with onceway.connect(network.url(), close_timeout_s=0.0) as connection:
             publisher = await connection.publisher("orders")
@@ -173,11 +164,9 @@ def test_a_send_that_got_no_credit_was_not_published() -> None:
             network.routers[0].flush()
             await publisher.drain()
 
-    play(scene)
 
-
-def test_a_cancelled_send_goes_on() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_cancelled_send_goes_on() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
@@ -192,14 +181,12 @@ def test_a_cancelled_send_goes_on() -> None:
             await publisher.drain()
             assert publisher.accepted == 1
 
-    play(scene)
-
 
 # -- leaving
 
 
-def test_leaving_is_bounded_and_says_what_is_undecided(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_leaving_is_bounded_and_says_what_is_undecided(caplog: pytest.LogCaptureFixture) -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         reports: list[onceway.Report] = []
         with pytest.raises(onceway.UndecidedPublications, match="has undecided publications") as left:
@@ -208,13 +195,11 @@ def test_leaving_is_bounded_and_says_what_is_undecided(caplog: pytest.LogCapture
                 await publisher.put(b"x")
         assert [number for number, _ in left.value.publications] == [0]
         assert any(isinstance(report, onceway.PublicationsUndecided) for report in reports)
-
-    play(scene)
     assert "has undecided publications (1): the connection was closed before they had an outcome" in caplog.text
 
 
-def test_what_is_undecided_on_leaving_stays_in_the_journal(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_what_is_undecided_on_leaving_stays_in_the_journal(tmp_path: Path) -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         connection = await onceway.connect(network.url(), journal=tmp_path / "journal")
         publisher = await connection.publisher("orders")
@@ -228,17 +213,12 @@ def test_what_is_undecided_on_leaving_stays_in_the_journal(tmp_path: Path) -> No
             (recovered,) = publisher.recovered
             await recovered
 
-    play(scene)
 
-
-def test_leaving_a_network_that_is_gone_is_bounded() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url(), close_timeout_s=0.1) as connection:
-            publisher = await connection.publisher("orders")
-            subscriber = await connection.subscriber("orders")
-            await publisher.put(b"x")
-            assert await take(subscriber, 1) == [b"x"]
-            await publisher.drain()
-            await network.stop()
-
-    play(scene)
+async def test_leaving_a_network_that_is_gone_is_bounded() -> None:
+    async with playing() as network, onceway.connect(network.url(), close_timeout_s=0.1) as connection:
+        publisher = await connection.publisher("orders")
+        subscriber = await connection.subscriber("orders")
+        await publisher.put(b"x")
+        assert await take(subscriber, 1) == [b"x"]
+        await publisher.drain()
+        await network.stop()

@@ -23,7 +23,7 @@ from onceway.errors import (
     SubscriptionBroken,
 )
 from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, messages, play, settled, take
+from tests.onceway.client.scenes import eventually, messages, playing, settled, take
 
 
 async def exchange(network: FakeNetwork, count: int, journal: str | None = None) -> None:
@@ -68,14 +68,12 @@ def every(number: int, kind: type[Event], seed: int) -> Callable[[Event], bool]:
 @pytest.mark.parametrize("kind", [Transfers, Dispositions, LinkAttaching], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("where", ["drop_when", "drop_unsent"])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_or_twice_when_connections_break(kind: type[Event], where: str, seed: int) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_nothing_is_lost_or_twice_when_connections_break(kind: type[Event], where: str, seed: int) -> None:
+    async with playing(routers=2) as network:
         setattr(network, where, every(3 if kind is LinkAttaching else 6, kind, seed))
         task = asyncio.create_task(_stop_dropping(network))
         await exchange(network, 600)
         task.cancel()
-
-    play(scene, routers=2)
 
 
 async def _stop_dropping(network: FakeNetwork) -> None:
@@ -83,18 +81,16 @@ async def _stop_dropping(network: FakeNetwork) -> None:
     network.drop_when = network.drop_unsent = None
 
 
-def test_with_a_journal_nothing_is_lost_or_twice_either(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_with_a_journal_nothing_is_lost_or_twice_either(tmp_path: Path) -> None:
+    async with playing(routers=2) as network:
         network.drop_unsent = every(5, Dispositions, 1)
         task = asyncio.create_task(_stop_dropping(network))
         await exchange(network, 600, str(tmp_path / "journal"))
         task.cancel()
 
-    play(scene, routers=2)
 
-
-def test_a_router_that_is_gone_for_good_is_left_for_the_next() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_router_that_is_gone_for_good_is_left_for_the_next() -> None:
+    async with playing(routers=2) as network:
         async with onceway.connect(network.url(), ordered=True) as connection:
             publisher = await connection.publisher("orders")
             await publisher.send(b"x")
@@ -105,11 +101,9 @@ def test_a_router_that_is_gone_for_good_is_left_for_the_next() -> None:
             assert connection.router == "r1"
         assert len(network.published) == 2
 
-    play(scene, routers=2)
 
-
-def test_ordered_begins_with_the_first_and_random_with_any() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_ordered_begins_with_the_first_and_random_with_any() -> None:
+    async with playing(routers=2) as network:
         firsts = set()
         for _ in range(30):
             async with onceway.connect(network.url()) as connection:
@@ -119,19 +113,15 @@ def test_ordered_begins_with_the_first_and_random_with_any() -> None:
             async with onceway.connect(network.url(), ordered=True) as connection:
                 assert connection.router == "r0"
 
-    play(scene, routers=2)
 
-
-def test_nobody_there_is_an_error_with_the_reason_of_each_url() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_nobody_there_is_an_error_with_the_reason_of_each_url() -> None:
+    async with playing() as network:
         url = network.url()
         await network.routers.pop().stop()
         with pytest.raises(ConnectionFailed, match="no router reached within") as caught:
             await onceway.connect(url, connect_timeout_s=2.0)
         assert list(caught.value.reasons) == [url]
         assert "refused" in caught.value.reasons[url].lower()
-
-    play(scene)
 
 
 def test_why_a_connection_failed_is_said_in_the_systems_words() -> None:
@@ -140,8 +130,8 @@ def test_why_a_connection_failed_is_said_in_the_systems_words() -> None:
     assert why_failed(OSError("nothing is listening")) == "nothing is listening"
 
 
-def test_a_password_is_checked() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_password_is_checked() -> None:
+    async with playing(verify=lambda user, password: (user, password) == ("ann", "secret")) as network:
         port = network.routers[0].port
         async with onceway.connect(f"amqp://ann:secret@127.0.0.1:{port}") as connection:
             assert connection.router == "r0"
@@ -150,11 +140,9 @@ def test_a_password_is_checked() -> None:
         with pytest.raises(AuthenticationFailed):
             await onceway.connect(f"amqp://127.0.0.1:{port}")
 
-    play(scene, verify=lambda user, password: (user, password) == ("ann", "secret"))
 
-
-def test_a_refused_address_raises_its_condition() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_refused_address_raises_its_condition() -> None:
+    async with playing() as network:
         network.refuse_with = "amqp:not-found"
         async with onceway.connect(network.url()) as connection:
             with pytest.raises(LinkRefused, match="amqp:not-found"):
@@ -162,11 +150,9 @@ def test_a_refused_address_raises_its_condition() -> None:
             network.refuse_with = None
             await connection.publisher("nowhere")
 
-    play(scene)
 
-
-def test_an_attach_that_is_never_answered_times_out_and_leaves_nothing() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_an_attach_that_is_never_answered_times_out_and_leaves_nothing() -> None:
+    async with playing() as network:
         network.attach = lambda link: None  # type: ignore[method-assign]
         async with onceway.connect(network.url()) as connection:
             with pytest.raises(AttachTimeout, match="may be recovering"):
@@ -175,43 +161,36 @@ def test_an_attach_that_is_never_answered_times_out_and_leaves_nothing() -> None
             assert connection._driver.owners == {}
             await connection.subscriber("orders")
 
-    play(scene)
+
+async def test_a_stolen_link_is_an_error_in_the_older_process_only() -> None:
+    async with (
+        playing() as network,
+        onceway.connect(network.url(), container="twin") as older,
+        onceway.connect(network.url(), container="twin") as newer,
+    ):
+        first = await older.subscriber("orders")
+        second = await newer.subscriber("orders")
+        with pytest.raises(LinkStolen, match="another process"):
+            await first.receive()
+        publisher = await newer.publisher("orders")
+        await publisher.put(b"x")
+        assert await take(second, 1) == [b"x"]
 
 
-def test_a_stolen_link_is_an_error_in_the_older_process_only() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with (
-            onceway.connect(network.url(), container="twin") as older,
-            onceway.connect(network.url(), container="twin") as newer,
-        ):
-            first = await older.subscriber("orders")
-            second = await newer.subscriber("orders")
-            with pytest.raises(LinkStolen, match="another process"):
-                await first.receive()
-            publisher = await newer.publisher("orders")
-            await publisher.put(b"x")
-            assert await take(second, 1) == [b"x"]
-
-    play(scene)
+async def test_a_broken_subscription_raises_once_and_goes_on() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        network.subscriptions["orders"].born = 1  # the network has forgotten it
+        network.routers[0].drop()
+        with pytest.raises(SubscriptionBroken, match="missed messages"):
+            await anext(subscriber.batches())
+        await publisher.put(b"x")
+        assert await take(subscriber, 1) == [b"x"]
 
 
-def test_a_broken_subscription_raises_once_and_goes_on() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            network.subscriptions["orders"].born = 1  # the network has forgotten it
-            network.routers[0].drop()
-            with pytest.raises(SubscriptionBroken, match="missed messages"):
-                await anext(subscriber.batches())
-            await publisher.put(b"x")
-            assert await take(subscriber, 1) == [b"x"]
-
-    play(scene)
-
-
-def test_a_gap_is_told_to_who_wants_to_know() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_gap_is_told_to_who_wants_to_know() -> None:
+    async with playing() as network:
         gaps: list[onceway.SubscriptionGap] = []
         async with onceway.connect(network.url()) as connection:
             subscriber = await connection.subscriber("orders", on_gap=gaps.append)
@@ -222,5 +201,3 @@ def test_a_gap_is_told_to_who_wants_to_know() -> None:
             await publisher.put(b"x")
             assert await take(subscriber, 1) == [b"x"]
             assert gaps[0].name == "orders"
-
-    play(scene)

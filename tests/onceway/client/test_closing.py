@@ -8,12 +8,11 @@ import pytest
 
 import onceway
 from onceway.errors import ConnectionClosed, DeliveryUndecided, UsageError
-from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, messages, play, take
+from tests.onceway.client.scenes import eventually, messages, playing, take
 
 
-def test_close_waits_for_the_outcomes_under_way() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_close_waits_for_the_outcomes_under_way() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         connection = await onceway.connect(network.url())
         publisher = await connection.publisher("orders")
@@ -27,11 +26,9 @@ def test_close_waits_for_the_outcomes_under_way() -> None:
         await publications
         assert publisher.accepted == 20
 
-    play(scene)
 
-
-def test_close_that_may_not_wait_says_what_is_undecided() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_close_that_may_not_wait_says_what_is_undecided() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         connection = await onceway.connect(network.url())
         publisher = await connection.publisher("orders")
@@ -42,11 +39,9 @@ def test_close_that_may_not_wait_says_what_is_undecided() -> None:
         with pytest.raises(ConnectionClosed):
             await publisher.put(b"y")
 
-    play(scene)
 
-
-def test_an_error_inside_the_block_comes_out_at_once() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_an_error_inside_the_block_comes_out_at_once() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         with pytest.raises(ZeroDivisionError):
             async with onceway.connect(network.url()) as connection:
@@ -54,14 +49,12 @@ def test_an_error_inside_the_block_comes_out_at_once() -> None:
                 await publisher.put(b"x")
                 raise ZeroDivisionError
 
-    play(scene)
-
 
 @pytest.mark.parametrize("kind", ["publisher", "subscriber"])
-def test_who_waits_for_an_attach_is_told_that_the_connection_was_closed(
+async def test_who_waits_for_an_attach_is_told_that_the_connection_was_closed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(network: FakeNetwork) -> None:
+    async with playing() as network:
         asked: list[object] = []
         monkeypatch.setattr(network, "attach", asked.append)  # and no answer
         connection = await onceway.connect(network.url())
@@ -72,61 +65,48 @@ def test_who_waits_for_an_attach_is_told_that_the_connection_was_closed(
         with pytest.raises(ConnectionClosed):
             await opening
 
-    play(scene)
+
+async def test_a_closed_subscriber_ends_its_iteration() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+
+        async def iterate() -> int:
+            return len([delivery async for delivery in subscriber])
+
+        task = asyncio.create_task(iterate())
+        await asyncio.sleep(0)
+        await subscriber.close()
+        assert await task == 0
+        assert not network.subscriptions
+        with pytest.raises(ConnectionClosed):
+            await subscriber.receive()
+        await connection.subscriber("orders")  # the name is free again
 
 
-def test_a_closed_subscriber_ends_its_iteration() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-
-            async def iterate() -> int:
-                return len([delivery async for delivery in subscriber])
-
-            task = asyncio.create_task(iterate())
-            await asyncio.sleep(0)
-            await subscriber.close()
-            assert await task == 0
-            assert not network.subscriptions
-            with pytest.raises(ConnectionClosed):
-                await subscriber.receive()
-            await connection.subscriber("orders")  # the name is free again
-
-    play(scene)
+async def test_a_detached_subscriber_finds_what_came_meanwhile() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders")
+        async with onceway.connect(network.url(), container="s") as other:
+            subscriber = await other.subscriber("orders")
+            await subscriber.detach()
+        await publisher.put(b"x")
+        assert await eventually(lambda: network.published)
+        async with onceway.connect(network.url(), container="s") as other:
+            assert await take(await other.subscriber("orders"), 1) == [b"x"]
 
 
-def test_a_detached_subscriber_finds_what_came_meanwhile() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            publisher = await connection.publisher("orders")
-            async with onceway.connect(network.url(), container="s") as other:
-                subscriber = await other.subscriber("orders")
-                await subscriber.detach()
-            await publisher.put(b"x")
-            assert await eventually(lambda: network.published)
-            async with onceway.connect(network.url(), container="s") as other:
-                assert await take(await other.subscriber("orders"), 1) == [b"x"]
-
-    play(scene)
-
-
-def test_a_name_is_used_once_at_a_time() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            publisher = await connection.publisher("orders")
-            with pytest.raises(UsageError, match="already"):
-                await connection.publisher("orders")
-            await publisher.close()
+async def test_a_name_is_used_once_at_a_time() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders")
+        with pytest.raises(UsageError, match="already"):
             await connection.publisher("orders")
+        await publisher.close()
+        await connection.publisher("orders")
 
-    play(scene)
 
-
-def test_a_closed_connection_says_so() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_closed_connection_says_so() -> None:
+    async with playing() as network:
         connection = await onceway.connect(network.url())
         await connection.close()
         with pytest.raises(ConnectionClosed):
             await connection.publisher("orders")
-
-    play(scene)

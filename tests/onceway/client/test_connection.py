@@ -21,17 +21,15 @@ from onceway.client.reports import PublicationsUndecided, RouterLost
 from onceway.client.urls import RouterUrl
 from onceway.errors import DeliveryUndecided, InternalError
 from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import BOUND_S, eventually, messages, play
+from tests.onceway.client.scenes import BOUND_S, eventually, messages, playing
 
 
-def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop's clock knows nothing of it."""
     slept_s = 0.0
     for module in ("connection", "driver"):
         monkeypatch.setattr(f"onceway.client.{module}.now_s", lambda: now_s() + slept_s)
-
-    async def scene(network: FakeNetwork) -> None:
-        nonlocal slept_s
+    async with playing() as network:
         network.hold_outcomes = True
         told: list[PublicationsUndecided] = []
         async with onceway.connect(network.url()) as connection:
@@ -48,12 +46,10 @@ def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch)
                 await publications
         assert len(network.published) == 2
 
-    play(scene)
-
 
 @pytest.mark.parametrize("product", ["onceway", "other"])
-def test_the_handshake_is_said_at_once_where_routers_are_known_to_be_ours(product: str) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_the_handshake_is_said_at_once_where_routers_are_known_to_be_ours(product: str) -> None:
+    async with playing() as network:
         (router,) = network.routers
         router.product = product
         async with onceway.connect(network.url()) as connection:
@@ -67,11 +63,9 @@ def test_the_handshake_is_said_at_once_where_routers_are_known_to_be_ours(produc
         assert first == len(SASL_HEADER)
         assert [octets > first for octets in later] == [product == "onceway"] * 3
 
-    play(scene)
 
-
-def test_a_handshake_that_is_not_taken_at_once_is_said_in_turn_the_next_time() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_handshake_that_is_not_taken_at_once_is_said_in_turn_the_next_time() -> None:
+    async with playing() as network:
         (router,) = network.routers
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
@@ -80,11 +74,9 @@ def test_a_handshake_that_is_not_taken_at_once_is_said_in_turn_the_next_time() -
             await publisher.send(b"x")
         assert [octets > len(SASL_HEADER) for octets in router.first_reads] == [False, True, False]
 
-    play(scene)
 
-
-def test_a_password_is_told_to_nobody_who_has_not_asked_for_it() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_password_is_told_to_nobody_who_has_not_asked_for_it() -> None:
+    async with playing(verify=lambda user, password: (user, password) == ("ann", "secret")) as network:
         (router,) = network.routers
         url = network.url().replace("//", "//ann:secret@")
         async with onceway.connect(url) as connection:
@@ -92,8 +84,6 @@ def test_a_password_is_told_to_nobody_who_has_not_asked_for_it() -> None:
             router.drop()
             await publisher.send(b"x")
         assert router.first_reads == [len(SASL_HEADER)] * 2
-
-    play(scene, verify=lambda user, password: (user, password) == ("ann", "secret"))
 
 
 def test_the_clock_goes_on() -> None:
@@ -104,8 +94,8 @@ def test_the_clock_goes_on() -> None:
         assert abs(time.clock_gettime(clock) - now_s()) < 60
 
 
-def test_a_defect_of_ours_stops_the_connection_and_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_defect_of_ours_stops_the_connection_and_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         connection = await onceway.connect(network.url())
@@ -126,8 +116,6 @@ def test_a_defect_of_ours_stops_the_connection_and_tells_everybody(monkeypatch: 
         with pytest.raises(InternalError):
             await connection.publisher("other")
         await connection.close()
-
-    play(scene)
 
 
 def _fails(*arguments: object) -> None:

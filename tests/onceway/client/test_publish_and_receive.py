@@ -12,12 +12,11 @@ from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.sections import Message, Properties
 from onceway.client.reports import LinkAttached, Report, RouterConnected, RouterLost
 from onceway.errors import DeliveryRejected, PublisherFull, UsageError
-from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, messages, play, take
+from tests.onceway.client.scenes import eventually, messages, playing, take
 
 
-def test_what_is_published_is_delivered_accepted_and_settled() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_what_is_published_is_delivered_accepted_and_settled() -> None:
+    async with playing() as network:
         async with onceway.connect(network.url()) as connection:
             subscriber = await connection.subscriber("orders")
             publisher = await connection.publisher("orders")
@@ -30,94 +29,76 @@ def test_what_is_published_is_delivered_accepted_and_settled() -> None:
         assert network.faults == []
         assert not network.subscriptions  # closed: nobody waits for it
 
-    play(scene)
+
+async def test_send_returns_when_it_is_accepted_and_settled() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders")
+        await publisher.send(b"x")
+        assert network.published
+        assert publisher.unsettled == 0
+        assert network.publishers["orders"].records == {} or await eventually(
+            lambda: not network.publishers["orders"].records
+        )
 
 
-def test_send_returns_when_it_is_accepted_and_settled() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            publisher = await connection.publisher("orders")
-            await publisher.send(b"x")
-            assert network.published
-            assert publisher.unsettled == 0
-            assert network.publishers["orders"].records == {} or await eventually(
-                lambda: not network.publishers["orders"].records
-            )
-
-    play(scene)
-
-
-def test_bodies_of_all_kinds_arrive_as_they_were() -> None:
+async def test_bodies_of_all_kinds_arrive_as_they_were() -> None:
     bodies: list[Any] = [b"", b"short", bytes(70_000), "text", Message({"a": 1}, properties=Properties(subject="s"))]
-
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            for body in bodies:
-                await publisher.put(body)
-            deliveries = [await subscriber.receive() for _ in bodies]
-            assert [delivery.body for delivery in deliveries] == [*bodies[:4], {"a": 1}]
-            assert deliveries[4].message.properties is not None
-            assert deliveries[4].message.properties.subject == "s"
-            for delivery in deliveries:
-                await delivery.accept()
-
-    play(scene)
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        for body in bodies:
+            await publisher.put(body)
+        deliveries = [await subscriber.receive() for _ in bodies]
+        assert [delivery.body for delivery in deliveries] == [*bodies[:4], {"a": 1}]
+        assert deliveries[4].message.properties is not None
+        assert deliveries[4].message.properties.subject == "s"
+        for delivery in deliveries:
+            await delivery.accept()
 
 
-def test_batches_are_columns_and_are_accepted_as_ranges() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            publications = await publisher.put_many(messages(400))
-            bodies: list[Any] = []
-            async for batch in subscriber.batches(max_messages=150, max_wait=0.05):
-                assert len(batch) == len(batch.tags) == len(batch.bodies) <= 150
-                bodies += batch.bodies
-                await batch.accept()
-                if len(bodies) == 400:
-                    break
-            assert bodies == messages(400)
-            await publications
-            assert len(publications) == 400
-            assert publisher.accepted == subscriber.accepted == 400
-
-    play(scene)
+async def test_batches_are_columns_and_are_accepted_as_ranges() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        publications = await publisher.put_many(messages(400))
+        bodies: list[Any] = []
+        async for batch in subscriber.batches(max_messages=150, max_wait=0.05):
+            assert len(batch) == len(batch.tags) == len(batch.bodies) <= 150
+            bodies += batch.bodies
+            await batch.accept()
+            if len(bodies) == 400:
+                break
+        assert bodies == messages(400)
+        await publications
+        assert len(publications) == 400
+        assert publisher.accepted == subscriber.accepted == 400
 
 
-def test_encoded_messages_are_sent_as_they_are() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            publisher = await connection.publisher("orders")
-            payloads = [Message("text", properties=Properties(subject="s")).encode(), Message(b"bytes").encode()]
-            await (await publisher.put_payloads(payloads))
-            assert network.published == payloads
-
-    play(scene)
+async def test_encoded_messages_are_sent_as_they_are() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders")
+        payloads = [Message("text", properties=Properties(subject="s")).encode(), Message(b"bytes").encode()]
+        await (await publisher.put_payloads(payloads))
+        assert network.published == payloads
 
 
-def test_a_batch_holds_about_the_octets_it_may_and_one_message_at_least() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            await publisher.put_many([bytes(1000)] * 10 + [bytes(9000)])
-            assert await eventually(lambda: subscriber._waiting == 11)
-            sizes = []
-            async for batch in subscriber.batches(max_bytes=3500):
-                sizes.append(len(batch))
-                await batch.accept()
-                if sum(sizes) == 11:
-                    break
-            assert sizes == [3, 3, 3, 1, 1]
-
-    play(scene)
+async def test_a_batch_holds_about_the_octets_it_may_and_one_message_at_least() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        await publisher.put_many([bytes(1000)] * 10 + [bytes(9000)])
+        assert await eventually(lambda: subscriber._waiting == 11)
+        sizes = []
+        async for batch in subscriber.batches(max_bytes=3500):
+            sizes.append(len(batch))
+            await batch.accept()
+            if sum(sizes) == 11:
+                break
+        assert sizes == [3, 3, 3, 1, 1]
 
 
-def test_single_verdicts_and_the_rest_of_a_batch_go_together() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_single_verdicts_and_the_rest_of_a_batch_go_together() -> None:
+    async with playing() as network:
         network.state_of = lambda body: Rejected(Error("x")) if b"2" in body else ACCEPTED
         async with onceway.connect(network.url()) as connection:
             subscriber = await connection.subscriber("orders")
@@ -131,41 +112,33 @@ def test_single_verdicts_and_the_rest_of_a_batch_go_together() -> None:
             await publisher.drain()
             assert (publisher.accepted, publisher.rejected) == (4, 1)
 
-    play(scene)
+
+async def test_a_released_delivery_comes_again() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        publication = await publisher.put(b"x")
+        first = await subscriber.receive()
+        await first.release()
+        second = await subscriber.receive()
+        assert second.tag == first.tag
+        await second.accept()
+        await publication
 
 
-def test_a_released_delivery_comes_again() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            publication = await publisher.put(b"x")
-            first = await subscriber.receive()
-            await first.release()
-            second = await subscriber.receive()
-            assert second.tag == first.tag
-            await second.accept()
-            await publication
-
-    play(scene)
+async def test_a_second_verdict_on_one_delivery_is_the_callers_mistake() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        await publisher.put(b"x")
+        delivery = await subscriber.receive()
+        await delivery.accept()
+        with pytest.raises(UsageError, match="outcome already"):
+            await delivery.release()
 
 
-def test_a_second_verdict_on_one_delivery_is_the_callers_mistake() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            await publisher.put(b"x")
-            delivery = await subscriber.receive()
-            await delivery.accept()
-            with pytest.raises(UsageError, match="outcome already"):
-                await delivery.release()
-
-    play(scene)
-
-
-def test_a_rejected_publication_raises_with_its_state() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_rejected_publication_raises_with_its_state() -> None:
+    async with playing() as network:
         network.state_of = lambda body: Rejected(Error("onceway:rejected", "by one", {"onceway:rejected": 1}))
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
@@ -177,11 +150,9 @@ def test_a_rejected_publication_raises_with_its_state() -> None:
                 await many
             assert publisher.rejected == 3
 
-    play(scene)
 
-
-def test_puts_wait_for_credit_and_no_longer() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_puts_wait_for_credit_and_no_longer() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
@@ -199,11 +170,9 @@ def test_puts_wait_for_credit_and_no_longer() -> None:
             assert publisher.accepted == 501
             assert publisher.sequence == 501
 
-    play(scene)
 
-
-def test_at_most_once_is_over_when_it_is_written() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_at_most_once_is_over_when_it_is_written() -> None:
+    async with playing() as network:
         network.hold_outcomes = True
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders", guarantee="at-most-once")
@@ -211,31 +180,22 @@ def test_at_most_once_is_over_when_it_is_written() -> None:
             await publisher.send(b"x")
         assert len(network.published) == 1
 
-    play(scene)
+
+async def test_at_least_once_is_settled_by_the_router() -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders", guarantee="at-least-once")
+        assert publisher.guarantee == "at-least-once"
+        await publisher.send(b"x")
+        assert publisher.unsettled == 0
 
 
-def test_at_least_once_is_settled_by_the_router() -> None:
-    async def scene(network: FakeNetwork) -> None:
-        async with onceway.connect(network.url()) as connection:
-            publisher = await connection.publisher("orders", guarantee="at-least-once")
-            assert publisher.guarantee == "at-least-once"
-            await publisher.send(b"x")
-            assert publisher.unsettled == 0
-
-    play(scene)
-
-
-def test_reports_say_what_the_connection_does() -> None:
-    async def scene(network: FakeNetwork) -> list[Report]:
-        told: list[Report] = []
-        async with onceway.connect(network.url(), on_report=told.append) as connection:
-            publisher = await connection.publisher("orders", name="p")
-            await publisher.send(b"x")
-            network.routers[0].drop()
-            await publisher.send(b"y")
-        return told
-
-    told = play(scene)
+async def test_reports_say_what_the_connection_does() -> None:
+    told: list[Report] = []
+    async with playing() as network, onceway.connect(network.url(), on_report=told.append) as connection:
+        publisher = await connection.publisher("orders", name="p")
+        await publisher.send(b"x")
+        network.routers[0].drop()
+        await publisher.send(b"y")
     assert [type(report) for report in told] == [
         RouterConnected,
         LinkAttached,

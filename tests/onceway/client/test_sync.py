@@ -12,19 +12,19 @@ import pytest
 
 import onceway
 import onceway.sync
-from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import BOUND_S, messages, play
+from tests.onceway.client.scenes import BOUND_S, messages, playing
 
 
 def run(script: Callable[[str], None]) -> None:
     """The script in a thread of its own; the fake network in this one."""
 
-    async def scene(network: FakeNetwork) -> None:
-        before = set(threading.enumerate())
-        await asyncio.to_thread(script, network.url())
-        assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "onceway"]
+    async def scene() -> None:
+        async with playing() as network:
+            before = set(threading.enumerate())
+            await asyncio.to_thread(script, network.url())
+            assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "onceway"]
 
-    play(scene)
+    asyncio.run(scene())
 
 
 def test_what_is_sent_is_received_and_accepted(tmp_path: Path) -> None:
@@ -141,9 +141,6 @@ def test_errors_are_those_of_the_asyncio_client() -> None:
     run(script)
 
 
-def test_asyncio_code_is_sent_to_the_asyncio_client() -> None:
-    async def main() -> None:
-        with pytest.raises(onceway.UsageError, match=r"use onceway\.connect in asyncio code"):
-            onceway.sync.connect("127.0.0.1:1")
-
-    asyncio.run(main())
+async def test_asyncio_code_is_sent_to_the_asyncio_client() -> None:
+    with pytest.raises(onceway.UsageError, match=r"use onceway\.connect in asyncio code"):
+        onceway.sync.connect("127.0.0.1:1")

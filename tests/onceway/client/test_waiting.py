@@ -8,8 +8,7 @@ from typing import Any
 import onceway
 from amqp10.types import Symbol, UInt
 from onceway.client.reports import PublisherWaiting, waiting_from
-from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, play
+from tests.onceway.client.scenes import eventually, playing
 
 TOLD = {
     Symbol("reason"): Symbol("window"),
@@ -21,8 +20,8 @@ TOLD = {
 }
 
 
-def test_it_says_what_it_waits_for_while_it_waits_and_no_more_when_that_is_over() -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_it_says_what_it_waits_for_while_it_waits_and_no_more_when_that_is_over() -> None:
+    async with playing() as network:
         network.window = 0
         reports: list[Any] = []
         async with onceway.connect(network.url(), on_report=reports.append) as connection:
@@ -51,8 +50,6 @@ def test_it_says_what_it_waits_for_while_it_waits_and_no_more_when_that_is_over(
             network.tell_waiting(None)
             await putting
             assert publisher.waiting is None
-
-    play(scene)
 
 
 def test_it_is_said_in_words() -> None:

@@ -15,7 +15,7 @@ import onceway
 from onceway.client import clock
 from onceway.errors import JournalFull, JournalLocked, UndecidedPublications
 from tests.onceway.client.fake_network import FakeNetwork
-from tests.onceway.client.scenes import eventually, messages, play
+from tests.onceway.client.scenes import eventually, messages, playing
 
 
 async def published_without_outcome(
@@ -30,8 +30,8 @@ async def published_without_outcome(
     return connection, publisher
 
 
-def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         connection, _ = await published_without_outcome(network, path, 5)
         await connection.close(timeout_s=0)
@@ -46,11 +46,9 @@ def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> 
         assert [body[5:] for body in network.published] == messages(6)
         assert network.faults == []
 
-    play(scene)
 
-
-def test_a_publisher_that_is_not_journalled_leaves_nothing_to_the_next_process(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_publisher_that_is_not_journalled_leaves_nothing_to_the_next_process(tmp_path: Path) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         network.hold_outcomes = True
         with pytest.raises(UndecidedPublications) as caught:
@@ -68,11 +66,9 @@ def test_a_publisher_that_is_not_journalled_leaves_nothing_to_the_next_process(t
             other = await connection.publisher("orders", name="other", journalled=True)
             assert (other.recovered, other.sequence) == ([], 0)
 
-    play(scene)
 
-
-def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: Path) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         connection, publisher = await published_without_outcome(network, path, 2)
         publisher._link._part.contact(1, 120.0)
@@ -85,33 +81,26 @@ def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: P
             assert publisher.recovered == []
             assert publisher.sequence == 2
 
-    play(scene)
 
-
-def test_one_journal_serves_one_process(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_one_journal_serves_one_process(tmp_path: Path) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         async with onceway.connect(network.url(), journal=path):
             with pytest.raises(JournalLocked, match="another process"):
                 await onceway.connect(network.url(), journal=path)
 
-    play(scene)
 
-
-def test_a_journal_names_its_container(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> tuple[str, str]:
-        names = []
+async def test_a_journal_names_its_container(tmp_path: Path) -> None:
+    names = []
+    async with playing() as network:
         for _ in range(2):
             async with onceway.connect(network.url(), journal=tmp_path / "journal") as connection:
                 names.append(connection.container)
-        return names[0], names[1]
-
-    first, second = play(scene)
-    assert first == second
+    assert names[0] == names[1]
 
 
-def test_a_full_disk_is_an_error_for_everything_under_way_and_nothing_is_sent_unwritten(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_full_disk_is_an_error_for_everything_under_way_and_nothing_is_sent_unwritten(tmp_path: Path) -> None:
+    async with playing() as network:
         journal = onceway.SqliteJournal(tmp_path / "journal")
         connection = await onceway.connect(network.url(), container="c", journal=journal)
         publisher = await connection.publisher("orders")
@@ -128,8 +117,6 @@ def test_a_full_disk_is_an_error_for_everything_under_way_and_nothing_is_sent_un
         with pytest.raises(JournalFull):
             await connection.publisher("other")
         await connection.close()
-
-    play(scene)
 
 
 _SUBSCRIBER = """
@@ -148,11 +135,12 @@ asyncio.run(main())
 """
 
 
-def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_misses_nothing(tmp_path: Path) -> None:
+async def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_misses_nothing(
+    tmp_path: Path,
+) -> None:
     """What it printed had been accepted durably before, so over all lives nothing may come twice; a kill between
     accept and print may leave out up to one batch (which it had accepted)."""
-
-    async def scene(network: FakeNetwork) -> None:
+    async with playing() as network:
         printed: list[str] = []
         loop = asyncio.get_running_loop()
         async with onceway.connect(network.url(), container="publisher") as connection:
@@ -187,16 +175,14 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
         assert len(missing) <= 3 * 21
         assert network.faults == []
 
-    play(scene)
-
 
 HOURS_US = 26_475 * 1_000_000
 
 
-def test_a_wall_clock_that_is_set_between_two_processes_makes_no_absence(
+async def test_a_wall_clock_that_is_set_between_two_processes_makes_no_absence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(network: FakeNetwork) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         connection, _ = await published_without_outcome(network, path, 2)
         await connection.close(timeout_s=0)
@@ -209,11 +195,9 @@ def test_a_wall_clock_that_is_set_between_two_processes_makes_no_absence(
             await connection.close(timeout_s=0)
         assert network.faults == []
 
-    play(scene)
 
-
-def test_a_message_put_in_the_turn_in_which_the_connection_is_lost_is_in_the_journal(tmp_path: Path) -> None:
-    async def scene(network: FakeNetwork) -> None:
+async def test_a_message_put_in_the_turn_in_which_the_connection_is_lost_is_in_the_journal(tmp_path: Path) -> None:
+    async with playing() as network:
         path = tmp_path / "journal"
         connection = await onceway.connect(network.url(), container="c", journal=path)
         publisher = await connection.publisher("orders")
@@ -229,5 +213,3 @@ def test_a_message_put_in_the_turn_in_which_the_connection_is_lost_is_in_the_jou
         journal.open("c", lambda: None)
         assert [number for number, _ in journal.publisher("orders", "orders").record.undecided] == [0]
         journal.close()
-
-    play(scene)

@@ -57,173 +57,145 @@ def check(received: list[Any], publishers: int, count: int) -> None:
         assert [body for body in received if body.startswith(prefix)] == messages(count, number)
 
 
-def test_a_publisher_that_wants_no_outcome_does_not_disturb_a_subscriber_that_gives_one(
+async def test_a_publisher_that_wants_no_outcome_does_not_disturb_a_subscriber_that_gives_one(
     live_network: LiveNetworks,
 ) -> None:
     network = live_network("a")
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls(), container="shop") as connection:
-            subscriber = await connection.subscriber("orders")
-            careless = await connection.publisher("orders", name="careless", guarantee="at-most-once")
-            careful = await connection.publisher("orders", name="careful")
-            await careless.put_many(messages(4))
-            await careful.put_many(messages(1, 1))
-            for number in range(2):
-                delivery = await subscriber.receive()
-                assert delivery.body == messages(4)[number]
-                assert delivery.decided
-                await delivery.accept()
-                await delivery.reject()
-            batch: list[Any] = []
-            async for part in subscriber.batches():
-                for one in part:
-                    await one.accept()
-                await part.accept()
-                batch += part.bodies
-                if len(batch) == 3:
-                    break
-            assert batch == messages(4)[2:] + messages(1, 1)
-            await careful.drain()
-            assert careful.accepted == 1
-
-    run(scene)
-
-
-def test_one_router_delivers_once_and_names_the_publisher(live_network: LiveNetworks) -> None:
-    network = live_network("a")
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls(), container="shop") as connection:
-            subscriber = await connection.subscriber("orders", name="billing")
-            publisher = await connection.publisher("orders", name="till")
-            received: list[Any] = []
-            await asyncio.gather(gather_all(subscriber, 5000, received), publish(publisher, messages(5000)))
-            check(received, 1, 5000)
-            assert publisher.accepted == 5000
-            await publisher.put(Message("text", properties=Properties(subject="s")))
+    async with onceway.connect(network.urls(), container="shop") as connection:
+        subscriber = await connection.subscriber("orders")
+        careless = await connection.publisher("orders", name="careless", guarantee="at-most-once")
+        careful = await connection.publisher("orders", name="careful")
+        await careless.put_many(messages(4))
+        await careful.put_many(messages(1, 1))
+        for number in range(2):
             delivery = await subscriber.receive()
-            assert delivery.publisher == ("shop", "till")
-            assert delivery.message.properties is not None
-            assert delivery.message.properties.subject == "s"
-            assert delivery.body == "text"
+            assert delivery.body == messages(4)[number]
+            assert delivery.decided
             await delivery.accept()
-            assert subscriber.granted_timeout_s == 60
+            await delivery.reject()
+        batch: list[Any] = []
+        async for part in subscriber.batches():
+            for one in part:
+                await one.accept()
+            await part.accept()
+            batch += part.bodies
+            if len(batch) == 3:
+                break
+        assert batch == messages(4)[2:] + messages(1, 1)
+        await careful.drain()
+        assert careful.accepted == 1
 
-    run(scene)
 
-
-def test_draining_brings_what_is_there_and_says_when_that_was_all(live_network: LiveNetworks) -> None:
+async def test_one_router_delivers_once_and_names_the_publisher(live_network: LiveNetworks) -> None:
     network = live_network("a")
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls(), container="shop") as connection:
-            subscriber = await connection.subscriber("orders", name="billing", credit=50)
-            assert await subscriber.drain()
-            publisher = await connection.publisher("orders", name="till")
-            publishing = asyncio.create_task(publish(publisher, messages(500)))
-            received: list[Any] = []
-            batches = subscriber.batches(max_messages=50)
-            while len(received) < 500:
-                await subscriber.drain()
-                assert subscriber.waiting <= 50
-                if subscriber.waiting:
-                    batch = await anext(batches)
-                    received += batch.bodies
-                    await batch.accept()
-            await publishing
-            assert await subscriber.drain()
-            assert subscriber.waiting == 0
-            check(received, 1, 500)
-
-    run(scene)
+    async with onceway.connect(network.urls(), container="shop") as connection:
+        subscriber = await connection.subscriber("orders", name="billing")
+        publisher = await connection.publisher("orders", name="till")
+        received: list[Any] = []
+        await asyncio.gather(gather_all(subscriber, 5000, received), publish(publisher, messages(5000)))
+        check(received, 1, 5000)
+        assert publisher.accepted == 5000
+        await publisher.put(Message("text", properties=Properties(subject="s")))
+        delivery = await subscriber.receive()
+        assert delivery.publisher == ("shop", "till")
+        assert delivery.message.properties is not None
+        assert delivery.message.properties.subject == "s"
+        assert delivery.body == "text"
+        await delivery.accept()
+        assert subscriber.granted_timeout_s == 60
 
 
-def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetworks) -> None:
+async def test_draining_brings_what_is_there_and_says_when_that_was_all(live_network: LiveNetworks) -> None:
+    network = live_network("a")
+    async with onceway.connect(network.urls(), container="shop") as connection:
+        subscriber = await connection.subscriber("orders", name="billing", credit=50)
+        assert await subscriber.drain()
+        publisher = await connection.publisher("orders", name="till")
+        publishing = asyncio.create_task(publish(publisher, messages(500)))
+        received: list[Any] = []
+        batches = subscriber.batches(max_messages=50)
+        while len(received) < 500:
+            await subscriber.drain()
+            assert subscriber.waiting <= 50
+            if subscriber.waiting:
+                batch = await anext(batches)
+                received += batch.bodies
+                await batch.accept()
+        await publishing
+        assert await subscriber.drain()
+        assert subscriber.waiting == 0
+        check(received, 1, 500)
+
+
+async def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetworks) -> None:
     network = live_network("a")
     large = bytes(range(256)) * (10 * 4096)
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            publications = [await publisher.put(large) for _ in range(3)]
-            for _ in range(3):
-                delivery = await subscriber.receive()
-                assert delivery.body == large
-                await delivery.accept()
-            for publication in publications:
-                await publication
-
-    run(scene)
+    async with onceway.connect(network.urls()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        publications = [await publisher.put(large) for _ in range(3)]
+        for _ in range(3):
+            delivery = await subscriber.receive()
+            assert delivery.body == large
+            await delivery.accept()
+        for publication in publications:
+            await publication
 
 
-def test_failed_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
+async def test_failed_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
     network = live_network("a", addresses=[{"match": "*", "max_redeliveries": 2}])
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls()) as connection:
-            subscriber = await connection.subscriber("orders")
-            publisher = await connection.publisher("orders")
-            publication = await publisher.put(b"x")
-            tags = set()
-            for _ in range(3):
-                delivery = await subscriber.receive()
-                tags.add(delivery.tag)
-                await delivery.modify()
-            with pytest.raises(DeliveryRejected) as caught:
-                await publication
-            assert caught.value.rejected == 1
-            assert len(tags) == 1
-            assert isinstance(Modified(True), Modified)
-            publication = await publisher.put(b"y")
-            await (await subscriber.receive()).reject(description="not for me")
-            with pytest.raises(DeliveryRejected):
-                await publication
-
-    run(scene)
+    async with onceway.connect(network.urls()) as connection:
+        subscriber = await connection.subscriber("orders")
+        publisher = await connection.publisher("orders")
+        publication = await publisher.put(b"x")
+        tags = set()
+        for _ in range(3):
+            delivery = await subscriber.receive()
+            tags.add(delivery.tag)
+            await delivery.modify()
+        with pytest.raises(DeliveryRejected) as caught:
+            await publication
+        assert caught.value.rejected == 1
+        assert len(tags) == 1
+        assert isinstance(Modified(True), Modified)
+        publication = await publisher.put(b"y")
+        await (await subscriber.receive()).reject(description="not for me")
+        with pytest.raises(DeliveryRejected):
+            await publication
 
 
-def test_the_guarantees_are_what_the_address_allows(live_network: LiveNetworks) -> None:
+async def test_the_guarantees_are_what_the_address_allows(live_network: LiveNetworks) -> None:
     network = live_network("a", addresses=[{"match": "loose", "guarantee": "at-least-once"}])
-
-    async def scene() -> None:
-        async with onceway.connect(network.urls()) as connection:
-            with pytest.raises(LinkRefused):
-                await connection.publisher("loose")
-            publisher = await connection.publisher("loose", guarantee="at-least-once")
-            subscriber = await connection.subscriber("loose", guarantee="at-least-once")
-            assert publisher.guarantee == subscriber.guarantee == "at-least-once"
-            publication = await publisher.put(b"x")
-            await (await subscriber.receive()).accept()
-            await publication
-            once = await connection.publisher("orders", guarantee="at-most-once")
-            subscriber = await connection.subscriber("orders", guarantee="at-most-once")
-            assert once.guarantee == subscriber.guarantee == "at-most-once"
-            await once.send(b"y")
-            assert (await subscriber.receive()).body == b"y"
-
-    run(scene)
+    async with onceway.connect(network.urls()) as connection:
+        with pytest.raises(LinkRefused):
+            await connection.publisher("loose")
+        publisher = await connection.publisher("loose", guarantee="at-least-once")
+        subscriber = await connection.subscriber("loose", guarantee="at-least-once")
+        assert publisher.guarantee == subscriber.guarantee == "at-least-once"
+        publication = await publisher.put(b"x")
+        await (await subscriber.receive()).accept()
+        await publication
+        once = await connection.publisher("orders", guarantee="at-most-once")
+        subscriber = await connection.subscriber("orders", guarantee="at-most-once")
+        assert once.guarantee == subscriber.guarantee == "at-most-once"
+        await once.send(b"y")
+        assert (await subscriber.receive()).body == b"y"
 
 
-def test_a_second_process_takes_the_link_over(live_network: LiveNetworks) -> None:
+async def test_a_second_process_takes_the_link_over(live_network: LiveNetworks) -> None:
     network = live_network("a", "b", links=[("a", "b")])
-
-    async def scene() -> None:
-        async with (
-            onceway.connect(network.urls("a"), container="twin") as older,
-            onceway.connect(network.urls("b"), container="twin") as newer,
-        ):
-            first = await older.subscriber("orders")
-            second = await newer.subscriber("orders")
-            with pytest.raises(LinkStolen):
-                await first.receive()
-            publisher = await newer.publisher("orders")
-            publication = await publisher.put(b"x")
-            await (await second.receive()).accept()
-            await publication
-
-    run(scene)
+    async with (
+        onceway.connect(network.urls("a"), container="twin") as older,
+        onceway.connect(network.urls("b"), container="twin") as newer,
+    ):
+        first = await older.subscriber("orders")
+        second = await newer.subscriber("orders")
+        with pytest.raises(LinkStolen):
+            await first.receive()
+        publisher = await newer.publisher("orders")
+        publication = await publisher.put(b"x")
+        await (await second.receive()).accept()
+        await publication
 
 
 async def through_deaths(
@@ -309,62 +281,52 @@ def test_all_routers_die_at_once_and_come_back(live_network: LiveNetworks, tmp_p
     run(lambda: through_deaths(network, tmp_path, deaths, journals=True))
 
 
-def test_a_publisher_process_that_dies_leaves_what_the_next_one_sends(
+async def test_a_publisher_process_that_dies_leaves_what_the_next_one_sends(
     live_network: LiveNetworks, tmp_path: Path
 ) -> None:
     network = live_network("a", "b", links=[("a", "b")])
-
-    async def scene() -> None:
-        path = tmp_path / "p.journal"
-        async with onceway.connect(network.urls("b"), container="s") as subscribing:
-            subscriber = await subscribing.subscriber("orders")
-            connection = await onceway.connect(network.urls("a"), container="p", journal=path)
+    path = tmp_path / "p.journal"
+    async with onceway.connect(network.urls("b"), container="s") as subscribing:
+        subscriber = await subscribing.subscriber("orders")
+        connection = await onceway.connect(network.urls("a"), container="p", journal=path)
+        publisher = await connection.publisher("orders")
+        await publisher.put_many(messages(500))
+        await asyncio.sleep(0.1)
+        await connection.close(timeout_s=0)  # nobody has accepted: all is undecided
+        told: list[Any] = []
+        async with onceway.connect(network.urls("b"), container="p", journal=path, on_report=told.append) as connection:
             publisher = await connection.publisher("orders")
-            await publisher.put_many(messages(500))
-            await asyncio.sleep(0.1)
-            await connection.close(timeout_s=0)  # nobody has accepted: all is undecided
-            told: list[Any] = []
-            async with onceway.connect(
-                network.urls("b"), container="p", journal=path, on_report=told.append
-            ) as connection:
-                publisher = await connection.publisher("orders")
-                assert publisher.sequence == 500
-                assert len(publisher.recovered) == 500
-                received: list[Any] = []
-                await asyncio.gather(gather_all(subscriber, 500, received), publisher.drain())
-                check(received, 1, 500)
-                assert publisher.accepted == 500
-            assert any(isinstance(report, LinkAttached) and report.resumed for report in told)
-
-    run(scene)
+            assert publisher.sequence == 500
+            assert len(publisher.recovered) == 500
+            received: list[Any] = []
+            await asyncio.gather(gather_all(subscriber, 500, received), publisher.drain())
+            check(received, 1, 500)
+            assert publisher.accepted == 500
+        assert any(isinstance(report, LinkAttached) and report.resumed for report in told)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_reply_from_within_the_receive_loop_does_not_deadlock(live_network: LiveNetworks, guarantee: str) -> None:
+async def test_a_reply_from_within_the_receive_loop_does_not_deadlock(
+    live_network: LiveNetworks, guarantee: str
+) -> None:
     """One connection has both sides, with a credit of 1: the reply is sent, and accepted, before its request is."""
     network = live_network("a")
+    async with onceway.connect(network.urls()) as connection:
 
-    async def scene() -> None:
-        async with onceway.connect(network.urls()) as connection:
+        async def answer(requests: onceway.Subscriber, replies: onceway.Publisher) -> None:
+            async for request in requests:
+                await replies.send(b"re: " + request.body, timeout_s=BOUND_S)
+                await request.accept()
 
-            async def answer(requests: onceway.Subscriber, replies: onceway.Publisher) -> None:
-                async for request in requests:
-                    await replies.send(b"re: " + request.body, timeout_s=BOUND_S)
-                    await request.accept()
-
-            requests = await connection.subscriber("requests", credit=1, guarantee=guarantee)
-            answering = asyncio.create_task(
-                answer(requests, await connection.publisher("replies", guarantee=guarantee))
-            )
-            replies = await connection.subscriber("replies", credit=1, guarantee=guarantee)
-            asking = await connection.publisher("requests", guarantee=guarantee)
-            for body in messages(20):
-                publication = await asking.put(body)
-                reply = await replies.receive()
-                assert reply.body == b"re: " + body
-                await reply.accept()
-                await publication
-            await requests.close()
-            await answering
-
-    run(scene)
+        requests = await connection.subscriber("requests", credit=1, guarantee=guarantee)
+        answering = asyncio.create_task(answer(requests, await connection.publisher("replies", guarantee=guarantee)))
+        replies = await connection.subscriber("replies", credit=1, guarantee=guarantee)
+        asking = await connection.publisher("requests", guarantee=guarantee)
+        for body in messages(20):
+            publication = await asking.put(body)
+            reply = await replies.receive()
+            assert reply.body == b"re: " + body
+            await reply.accept()
+            await publication
+        await requests.close()
+        await answering
