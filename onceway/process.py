@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import resource
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,6 +70,7 @@ class RouterProcess:
         # a supervisor keeps the file for its routers
         self._kept = None if state is None or supervised else kept_path(state, name)
         self._stop = asyncio.Event()
+        self._ended = threading.Event()
 
     async def run(self) -> int:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -85,7 +87,9 @@ class RouterProcess:
         finally:
             gc.enable()
         self.notifier.ready()
-        beating = asyncio.create_task(self._remember())
+        beating = threading.Thread(target=self._remember, name="heart", daemon=True)
+        if self._heart is not None:
+            beating.start()
         telling = asyncio.create_task(self._tell_states())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -98,9 +102,9 @@ class RouterProcess:
         await self._server.stop()
         if self._management is not None:
             await self._management.stop()
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
-        await self._try_to_write("stopped")
+        if self._heart is not None:
+            self._ended.set()
+            await asyncio.to_thread(beating.join)
         self._log.info("router_ended", "stopped")
         return 0
 
@@ -128,26 +132,28 @@ class RouterProcess:
             return None
         return listener_context(self.topology, self.name, self._log)
 
-    async def _remember(self) -> None:
-        """Remembers each second that this router is alive, and the topology file that it follows."""
+    def _remember(self) -> None:
+        """Remembers each second that this router is alive, and the topology file that it follows. In a thread of its
+        own: handing it over to one each time would wake the event loop, twice."""
         written, kept = True, ""
         while True:
-            written = await self._try_to_write("beat", tell=written)
+            written = self._try_to_write("beat", tell=written)
             if self._kept is not None and self._server.topology.text != kept:
                 topology = self._server.topology
                 kept = topology.text
                 try:
-                    await asyncio.to_thread(keep, topology, self._kept)
+                    keep(topology, self._kept)
                 except OSError as error:
                     warn_not_kept(self._log, self._kept, error, topology.path)
-            await asyncio.sleep(BEAT_S)
+            if self._ended.wait(BEAT_S):
+                self._try_to_write("stopped")
+                return
 
-    async def _try_to_write(self, what: Literal["beat", "stopped"], *, tell: bool = True) -> bool:
-        if self._heart is None:
-            return True
+    def _try_to_write(self, what: Literal["beat", "stopped"], *, tell: bool = True) -> bool:
+        assert self._heart is not None
         try:
             self._heart.know(self._server.topology.routers)
-            await asyncio.to_thread(getattr(self._heart, what))
+            getattr(self._heart, what)()
         except OSError as error:
             if tell:
                 warn_not_written(self._log, error, self._heart.path)
