@@ -238,7 +238,7 @@ class AnonymousLink(PublisherLink):
         self._open.clear()
         self._bytes = 0
         for port in ports.values():
-            self.connection.core.detach_publisher(port, True, now)
+            port.leave(now)
 
 
 class AddressPort:
@@ -294,6 +294,16 @@ class AddressPort:
             for delivery in queue:
                 self._publish(delivery, now)
 
+    def leave(self, now: float) -> None:
+        """The link has gone. What was sent settled before the core is ready is sent when it is (protocol 6.9.3)."""
+        core, settled = self._link.connection.core, [each for each in self.queue if each[3]]
+        if settled:
+            self.grant()
+        if settled and not self._ready:
+            for delivery in settled:
+                self._publish(delivery, now)
+        core.detach_publisher(self, True, now)
+
     def _publish(self, delivery: Delivery, now: float) -> None:
         delivery_id, tag, payload, settled, message_format = delivery
         if self._nobody:
@@ -337,7 +347,7 @@ class AddressPort:
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
         link = self._link
-        state = state_of(outcome, rejected, self.attach.address, why)
+        state = state_of(outcome, rejected, self.attach.address, why, config=link.connection.config)
         for delivery_id in _ids(first_id, last_id):
             link.settle(delivery_id, state)
 

@@ -20,7 +20,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sections import SectionWalk, with_message_annotations, with_true_annotation
 from amqp10.types import Symbol, UInt
 from router import names
-from router.config import is_dynamic
+from router.config import RouterConfig, is_dynamic
 from router.core.ports import Outcome, Part, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
@@ -155,7 +155,8 @@ class PublisherLink:
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
-        self.link.dispose(first_id, last_id, state_of(outcome, rejected, self.attach.address, why), settled)
+        state = state_of(outcome, rejected, self.attach.address, why, config=self.connection.config)
+        self.link.dispose(first_id, last_id, state, settled)
         self.proof.outcome(first_id, last_id)
         self.connection.output_ready()
 
@@ -386,10 +387,10 @@ class PublisherLink:
             self.hold_back(False)
 
 
-def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"") -> DeliveryState:
+def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"", *, config: RouterConfig) -> DeliveryState:
     """What a publisher is told. rejected: by how many subscriptions; why: what the last of them has said."""
     if outcome is Outcome.REJECTED:
-        return rejection(rejected, why)
+        return rejection(rejected, why, queue=config.address(address).type == "queue")
     if outcome is Outcome.RELEASED and is_dynamic(address):  # a node does not come back
         return Rejected(Error(Symbol(NOT_FOUND), GONE))
     return _STATES[outcome]

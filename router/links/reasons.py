@@ -38,11 +38,17 @@ def reason_of(state: DeliveryState | None) -> bytes:
     return encoded
 
 
-def rejection(rejected: int, reason: bytes) -> Rejected:
-    """What a publisher is told: by how many subscriptions, and what the last of them has said."""
+def rejection(rejected: int, reason: bytes, *, queue: bool) -> Rejected:
+    """What a publisher is told: by how many subscriptions, and what the last of them has said. Only one consumer of a
+    queue can have said anything, so the publisher gets its error (protocol 16.5.1)."""
     text = f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}"
     info: dict[Any, Any] = {Symbol(names.REJECTED): UInt(rejected)}
     told = _read(reason)
+    if queue and CONDITION in told:
+        own = told.get(Symbol("info"))
+        return Rejected(
+            Error(told[CONDITION], told.get(DESCRIPTION), {**(own if isinstance(own, dict) else {}), **info})
+        )
     if told:
         info[Symbol(names.REASON)] = told
         said = [str(told[key]) for key in (CONDITION, DESCRIPTION) if key in told]

@@ -136,6 +136,27 @@ def test_messages_that_are_sent_settled_arrive(clients: Clients) -> None:
     assert outcomes(client) == []
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["one router", "another has to answer"])
+def test_what_is_sent_settled_just_before_a_close_arrives(clients: Clients, waits: bool) -> None:
+    """All is read at once, so that the core is not ready for the address when the link goes."""
+    here = clients.connect("s")
+    here.receiver(source=Source("one"), credit=100)
+    client = clients.connect("c")
+    link = anonymous(client)
+    if waits:
+        clients.router.peer_up("b", clients.now)
+    link.send([b"1", b"2"], [message("one", 1), message("one", 2)], settled=True)
+    link.detach(None, closed=True)
+    client.connection.close()
+    clients.exchange()
+    if waits:
+        assert received(here) == []
+        clients.router.peer_down("b", clients.now)
+        clients.exchange()
+    assert received(here) == [1, 2]
+    assert not clients.router.core.publishers
+
+
 def test_a_reply_reaches_a_dynamic_node_at_once(clients: Clients) -> None:
     clients = make(RouterConfig("a", routers=("a",)), token=lambda: "node")
     asks, serves = clients.connect("asks"), clients.connect("serves")
