@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.events import Dispositions, Transfers
-from amqp10.outcomes import RELEASED, DeliveryState, Error, Rejected
+from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
 from amqp10.sections import Glance
 from amqp10.termini import EXPIRE_LINK_DETACH, Target
@@ -81,7 +81,13 @@ class AnonymousLink(PublisherLink):
         for number, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
             delivery_id = (event.first_id + number) & 0xFFFFFFFF
             try:
-                port = self._port(self._address(payload, event.settled), now)
+                to = Glance(payload).properties.to
+                if self._is_request(to, payload):
+                    if not event.settled:
+                        self.link.dispose(delivery_id, delivery_id, ACCEPTED, True)
+                        self.connection.output_ready()
+                    continue
+                port = self._port(self._address(to, event.settled), now)
                 expires = self.connection.config.address(port.attach.address).expire
                 (payload,) = self._annotated([payload], message_format, expires)
             except RemoteProtocolError as error:
@@ -143,8 +149,7 @@ class AnonymousLink(PublisherLink):
         if self.broken is not None and not self.detached:
             self.detach_with_error(*self.broken, self.connection.now)
             return
-        for port in [each for each in self._over if not each.under_way]:
-            self._close(port, self.connection.now)
+        self._close_ended()
         if not self.paused:
             self.credit.window(*self._room())
         super().grant()
@@ -188,9 +193,13 @@ class AnonymousLink(PublisherLink):
         self._bytes += len(delivery[2])
         port.send(delivery, now)
 
-    def _address(self, payload: bytes, settled: bool) -> str:
+    def _is_request(self, to: Any, payload: bytes) -> bool:
+        """Whether it was a request to a management node, which is taken then (`router.links.management`)."""
+        return False
+
+    def _address(self, to: Any, settled: bool) -> str:
         """The address that a message names, if this client may send to it so."""
-        return self._allowed(Glance(payload).properties.to, "properties.to", settled, anonymous=True)
+        return self._allowed(to, "properties.to", settled, anonymous=True)
 
     def _allowed(self, value: Any, place: str, settled: bool, *, anonymous: bool = False) -> str:
         """The address that a message names at this place, if this client may send there, settled or unsettled."""
@@ -221,6 +230,10 @@ class AnonymousLink(PublisherLink):
         port = self._ports[address] = AddressPort(self, attach)
         self.connection.core.attach_publisher(port, attach, now)
         return port
+
+    def _close_ended(self) -> None:
+        for port in [each for each in self._over if not each.under_way]:
+            self._close(port, self.connection.now)
 
     def _close(self, port: AddressPort, now: float) -> None:
         self.forget(port.attach.address)

@@ -47,7 +47,7 @@ from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, POLICIES, UNREAD
-from router.links.management import ManagementLink, check_may_read, managed_router
+from router.links.management import ManagementLink, RelayLink, check_may_read, managed_router
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
     MAX_NAME,
@@ -421,7 +421,7 @@ class ClientConnection:
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)
                 anonymous = publisher.address == ANONYMOUS_TARGET
-                sending = (AnonymousLink if anonymous else PublisherLink)(self, link, publisher, modes)
+                sending = (RelayLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
                 self.router.windows_changed(link.session)

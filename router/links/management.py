@@ -6,6 +6,9 @@ The answer goes to the request's `reply-to`, as a message of the asking client: 
 only where it may send to itself. `reply-to` is an address, such as a dynamic node at any router, or the target of
 a receiving link from a management node on the same connection. Towards the core such a link is a dynamic node.
 
+A link without an address asks so, too, with messages whose `to` is a node's address: its requests are answered like
+those of a link to that node.
+
 What requests mean is not known here (`onceway.amqp_management`).
 """
 
@@ -15,7 +18,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from amqp10.errors import INVALID_FIELD, NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError, RemoteProtocolError
+from amqp10.errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    DecodeError,
+    RemoteProtocolError,
+)
 from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
@@ -237,6 +248,58 @@ class ManagementLink(AnonymousLink):
         delivery_id = self._answers = self._answers + 1 & 0xFFFFFFFF
         self._take(self._port(address, now), (delivery_id, delivery_id.to_bytes(4, "big"), payload, False, 0), now)
         self.connection.credit_changed(self)
+
+
+class RelayLink(AnonymousLink):
+    """A link without an address, of whose messages some are requests to management nodes."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+        super().__init__(connection, link, attach, modes)
+        self._nodes: dict[str, _Answers] = {}  # by router
+
+    def _is_request(self, to: Any, payload: bytes) -> bool:
+        name = managed_router(to, self.connection.config)
+        if name is None:
+            return False
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = _Answers(self, name)
+        node.take(payload)
+        return True
+
+    def _leave(self, now: float) -> None:
+        super()._leave(now)
+        for node in self._nodes.values():
+            node.detached = True
+            node._leave(now)
+
+
+class _Answers(ManagementLink):
+    """What a relay's requests to one node bring. It publishes the answers, whose delivery-ids are its own; credit and
+    end of the link are the relay's."""
+
+    __slots__ = ("_relay",)
+
+    def __init__(self, relay: RelayLink, asked: str) -> None:
+        super().__init__(relay.connection, relay.link, relay.attach.container, relay._modes, asked)
+        self._relay = relay
+
+    def take(self, payload: bytes) -> None:
+        messages, size = self._room()
+        if messages <= 0:
+            text = f"{MOST_REQUESTS} requests of this link have no answer yet: ask again when one has come"
+            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, text)
+        if len(payload) > size:
+            raise RemoteProtocolError(MESSAGE_SIZE_EXCEEDED, f"a request has at most {size} bytes")
+        self._ask(payload)
+
+    def grant(self) -> None:
+        self._close_ended()
+        if self.broken is not None:
+            self._relay.broken, self.broken = self.broken, None
+            self.connection.credit_changed(self._relay)
 
 
 def _receives_at(attach: Attach, reply_to: str) -> bool:

@@ -347,6 +347,42 @@ def test_an_answer_goes_to_a_queue_and_not_where_it_could_not_be_kept() -> None:
     assert [Message.decode(each).value for each in payloads(client.seen(Transfers, consumer))] == ["answer"]
 
 
+def test_a_link_without_an_address_asks_management_nodes_between_its_messages() -> None:
+    """Delivery-ids of answers are not those of its messages, also where both go to one address."""
+    clients = make(RouterConfig("a", routers=("a",)))
+    asked = clients.router.management = Asked("anonymous")
+    client = clients.connect("c")
+    replies = client.receiver("in", source=Source("replies"), credit=50)
+    link = client.sender("relay", target=Target(), rcv_settle_mode=RCV_FIRST)
+
+    def say(to: str, **properties: Any) -> None:
+        link.send([b"%d" % link.delivery_count], [Message("x", properties=Properties(to=to, **properties)).encode()])
+        clients.exchange()
+
+    for to in ("replies", "$management", "_topo/0/a/$management", "replies"):
+        say(to, reply_to="replies")
+    for request in asked.requests:
+        request.answer(Message("answer"))
+    clients.exchange()
+    told = [Message.decode(each).value for each in payloads(client.seen(Transfers, replies))]
+    assert told == ["x", "x", "answer", "answer"]
+    replies.dispose(0, 3, ACCEPTED, True)
+    say("$management")
+    for _ in range(17):
+        say("$management", reply_to="replies")
+    states = {each.first_id: each.state for each in client.seen(Dispositions, link)}
+    refused = {
+        key: str(each.error.condition) for key, each in states.items() if isinstance(each, Rejected) and each.error
+    }
+    assert refused == {4: "amqp:invalid-field", 21: "amqp:resource-limit-exceeded"}
+    assert len(states) == 22
+    link.detach(None, closed=True)
+    clients.exchange()
+    asked.requests[2].answer(Message("too late"))
+    clients.exchange()
+    assert not clients.router.core.publishers
+
+
 def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> None:
     clients = network(Policy(("*",), send=("*",), receive=("*",), dynamic=True))
     clients.router.management = Asked("alice")
