@@ -274,7 +274,8 @@ def test_the_notebook_runs_from_top_to_bottom(
     ):  # fmt: skip
         assert written in code
         code = code.replace(f'"{written}"', f'"{ours}"')
-    exec(compile(code, "topic.ipynb", "exec"), {})
+    for _ in range(2):  # one that reads it may run a cell again
+        exec(compile(code, "topic.ipynb", "exec"), {})
     wait_until(lambda: audience.values("returns") == ["hello", "world"], "the greetings", WITHIN_S)
 
 
