@@ -391,6 +391,8 @@ class Subscriber:
             self._note_sent(position, position + 1, delivery_id)
         else:
             self.set_delivery_id(delivery, delivery_id)
+        if offset:
+            self.deliveries.moved(body)
         self._go_on(self.partial)
 
     def _go_on(self, partial: Partial) -> bool:

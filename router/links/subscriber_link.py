@@ -238,13 +238,16 @@ class SubscriberLink:
         self.counters.delivered += not settled
         self.counters.delivered_settled += settled
         self.counters.redelivered += again
-        header, taken = b"", 0
         if failures:
             self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
-            header, taken = header_with_failures(head, failures)
+            begins, taken = header_with_failures(head, failures)
+        else:
+            begins = head[: self.link.part_capacity()]  # rhea throws on an empty first transfer
+            taken = len(begins)
+        self.counters.delivered_bytes += taken
         told = None if state is None else MAP_STATES[state]
         delivery_id = self.link.begin(
-            tag, header, settled=settled, message_format=message_format, resume=state is not None, state=told
+            tag, begins, settled=settled, message_format=message_format, resume=state is not None, state=told
         )
         return delivery_id, taken
 

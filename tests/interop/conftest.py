@@ -43,9 +43,9 @@ class Way:
     subscribe: str
 
 
-def _line(directory: Path, *names: str, **settings: str) -> Iterator[LiveNetwork]:
+def _line(directory: Path, *names: str) -> Iterator[LiveNetwork]:
     links = [(names[i], names[i + 1]) for i in range(len(names) - 1)]
-    with LiveNetwork(directory, names, links, settings={**PATIENT, **settings}) as network:
+    with LiveNetwork(directory, names, links, settings=PATIENT) as network:
         yield network.start()
 
 
@@ -57,12 +57,6 @@ def one_router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork
 @pytest.fixture(scope="session")
 def three_routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
     yield from _line(tmp_path_factory.mktemp("three"), "a", "b", "c")
-
-
-@pytest.fixture
-def streaming_routers(tmp_path: Path) -> Iterator[LiveNetwork]:
-    """Two that pass large messages on while they arrive."""
-    yield from _line(tmp_path, "a", "b", stream_above="256KiB")
 
 
 @pytest.fixture(params=["one_router", "three_routers"])

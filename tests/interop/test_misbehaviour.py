@@ -150,7 +150,7 @@ def test_transfers_beyond_the_session_window_end_the_session(network: LiveNetwor
         for handle in range(links):
             client.send(byhand.transfer(handle, handle, large))
         wait_until(lambda: network["a"].status()["sessions_closed_for_memory"], "the window to close")
-        window = client.all(BEGIN)[0].fields[2]
+        window = client.all(FLOW)[-1].fields[1]
         client.send(*[byhand.transfer(0, links, b"", more=True) for _ in range(window + 1)])
         assert client.next(END).error == "amqp:session:window-violation"
 

@@ -13,11 +13,12 @@ from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.sections import Data, Message, Properties
 from amqp10.sender import SenderLink
 from amqp10.termini import Target
+from amqp10.types import ULong
 from router.config import Limits, RouterConfig
 from router.core.large import STREAM_IDLE_S
 from router.core.ports import MapState, Outcome, Unwanted
 from tests.router.harness import Mesh, undecided
-from tests.router.links import Client, Clients, make
+from tests.router.links import Client, Clients, make, payloads, symbols
 
 SHARE = 10
 
@@ -346,6 +347,15 @@ def test_what_a_receiver_takes_bounds_also_what_is_larger_than_any_message_that_
     assert not subscriber.seen(Transfers)
 
 
+def test_its_first_transfer_is_not_empty() -> None:
+    """rhea throws on one that is."""
+    clients = streaming()
+    subscriber, publisher = clients.connect("s"), clients.connect("p")
+    receiver = subscriber.receiver(credit=5)
+    begin(publisher, publisher.sender(), Message(bytes(5_000)).encode()[:2_000])
+    assert receiver.session.incoming.next_transfer_id == 1
+
+
 def test_a_small_message_in_parts_is_joined() -> None:
     clients = streaming()
     subscriber, publisher = clients.connect("s"), clients.connect("p")
@@ -379,6 +389,39 @@ def test_a_link_that_joins_may_send_all_that_it_has_credit_for_at_once(joins: di
     link.send([b"%d" % number for number in range(credit)], [to] * credit, settled=True)
     clients.exchange()
     assert sum(len(event.tags) for event in subscriber.seen(Transfers, receiver)) == credit
+
+
+def test_who_subscribes_at_least_once_gets_it_whole_also_when_it_joins_in_the_middle() -> None:
+    clients = streaming()
+    early, late, publisher = clients.connect("s"), clients.connect("t"), clients.connect("p")
+    early.receiver(credit=5, rcv_settle_mode=RCV_FIRST)
+    body = Message(bytes(5_000)).encode()
+    epochs = [symbols(onceway_epoch=ULong(epoch), onceway_incarnation=ULong(1)) for epoch in (1, 2)]
+    link = publisher.sender(properties=epochs[0])
+    begin(publisher, link, body[:2_000])
+    late.receiver(credit=5, rcv_settle_mode=RCV_FIRST)
+    assert publisher.detached(link).error.condition == DETACH_FORCED
+    assert [event.aborted for event in early.seen(ResumedTransfer)] == [True]
+    again = publisher.sender(properties=epochs[1], unsettled={b"t": None})
+    begin(publisher, again, body[:2_000])
+    add(publisher, again, body[2_000:], more=False)
+    for subscriber in (early, late):
+        (got,) = payloads(subscriber.seen(Transfers))
+        assert Message.decode(got).value == bytes(5_000)
+
+
+def test_at_an_address_of_mqtt_it_is_joined_and_bounded() -> None:
+    clients = streaming(mqtt_topics=(("things", "orders"),), max_message_size=3_000)
+    subscriber, publisher = clients.connect("s"), clients.connect("p")
+    subscriber.receiver(credit=5)
+    link = publisher.sender()
+    assert link.remote_max_message_size == 3_000
+    begin(publisher, link, Message(bytes(2_500)).encode()[:2_000])
+    assert not subscriber.seen(Transfers)
+    add(publisher, link, Message(bytes(2_500)).encode()[2_000:], more=False)
+    assert len(payloads(subscriber.seen(Transfers))) == 1
+    begin(publisher, link, bytes(3_001), b"u")
+    assert publisher.detached(link).error.condition == MESSAGE_SIZE_EXCEEDED
 
 
 def test_an_aborted_one_is_aborted() -> None:
