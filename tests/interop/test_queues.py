@@ -148,6 +148,48 @@ def test_what_a_queue_does_not_do_is_refused(connections: dict[str, BlockingConn
     assert source.distribution_mode == source.DIST_MODE_MOVE
 
 
+def browse(connection: BlockingConnection, queue: str) -> BlockingReceiver:
+    """A browser that is shown what waits, and has nothing more to see."""
+    browser = connection.create_receiver(queue, name="browser", options=Copy())
+    assert browser.link.remote_source.distribution_mode == browser.link.remote_source.DIST_MODE_COPY
+    assert sorted(browser.receive(timeout=BOUND_S).body for _ in range(3)) == ["one", "three", "two"]
+    browser.link.drain(5)
+    connection.wait(lambda: not browser.link.credit, timeout=BOUND_S)
+    assert not browser.fetcher.has_message
+    return browser
+
+
+def test_a_browser_whose_router_is_killed_sees_what_waits_again(
+    network: LiveNetwork, publishes: onceway.sync.Connection
+) -> None:
+    """At the next router, and at its own when that is back; a consumer gets all once, with no failure counted."""
+    queue = unique("jobs")
+    with onceway.sync.connect(network["a"].url, container=unique("consumer")) as consumes:
+        consumer = consumes.subscriber(queue, name="c", credit=1)
+        publisher = publishes.publisher(queue)
+        sent = [publisher.put("zero")]
+        first = consumer.receive(timeout_s=BOUND_S)  # and has no credit for more
+        sent += [publisher.put(body) for body in ("one", "two", "three")]
+        browsed = BlockingConnection(network["c"].address, timeout=BOUND_S)
+        browse(browsed, queue)
+        network.kill("c")
+        for name in ("b", "c"):
+            if name == "c":
+                network.start("c", fresh=False)
+            browsed = BlockingConnection(network[name].address, timeout=BOUND_S)
+            browse(browsed, queue)
+            browsed.close()
+        first.accept()
+        bodies = []
+        for _ in range(3):
+            delivery = consumer.receive(timeout_s=BOUND_S)
+            bodies.append(delivery.body)
+            delivery.accept()
+        assert bodies == ["one", "two", "three"]
+        for one in sent:
+            one.wait(BOUND_S)
+
+
 def test_a_browser_sees_what_waits_at_all_routers_and_takes_nothing(
     network: LiveNetwork, connections: dict[str, BlockingConnection], publishes: onceway.sync.Connection
 ) -> None:
@@ -158,13 +200,7 @@ def test_a_browser_sees_what_waits_at_all_routers_and_takes_nothing(
     with onceway.sync.connect(network["b"].url, container=unique("publisher")) as elsewhere:
         sent.append(elsewhere.publisher(queue).put("three"))
         for _ in range(2):
-            browser = connections["c"].create_receiver(queue, name=unique("browser"), options=Copy())
-            assert browser.link.remote_source.distribution_mode == browser.link.remote_source.DIST_MODE_COPY
-            assert [browser.receive(timeout=BOUND_S).body for _ in range(3)] == ["one", "two", "three"]
-            browser.link.drain(5)
-            connections["c"].wait(lambda link=browser.link: not link.credit, timeout=BOUND_S)
-            assert not browser.fetcher.has_message
-            browser.close()
+            browse(connections["c"], queue).close()
         consumer.link.flow(5)
         assert sorted(take(connections["c"], consumer, 3)) == ["one", "three", "two"]
         for one in sent:
