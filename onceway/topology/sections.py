@@ -186,6 +186,8 @@ def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
         value = read_quantity(item, form, limits)
         if value is not None:
             target[name] = value
+    if "max_message_size" in fields and "stream_above" not in fields:
+        settings["stream_above"] = 0  # who says what the largest message is means all of them
     trial = RouterConfig(name="", **settings)
     if trial.dead_after_s < 2 * trial.heartbeat_s:
         item = fields.get("dead_after") or fields["heartbeat"]

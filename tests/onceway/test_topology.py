@@ -74,6 +74,19 @@ def test_settings_reach_the_routers_config() -> None:
     assert config.recovery_s == 3.0
 
 
+@pytest.mark.parametrize(
+    ("settings", "streams"),
+    [
+        ("", 1 << 20),
+        ("max_message_size: 2GiB, memory_limit: 4GiB", 0),
+        ("max_message_size: 4MiB, stream_above: 2MiB", 2 << 20),
+    ],
+)
+def test_a_named_largest_message_is_the_largest_of_all(settings: str, streams: int) -> None:
+    config = topology.loads(HEAD + f"settings: {{{settings}}}\n").router_config("a")
+    assert config.stream_above == streams
+
+
 def test_an_address_may_have_timeouts_of_its_own() -> None:
     config = topology.loads(
         HEAD + "settings: {subscription_timeout: 2s}\n"
