@@ -83,19 +83,18 @@ def texts(payloads: list[bytes]) -> list[Any]:
 NUMBERED = [f"message {number}" for number in range(5)]
 
 
-@not_azure
+@every_client
 @pytest.mark.parametrize("theirs", MODES)
 def test_modes_that_differ(client: str, theirs: str, installed: Path, three_routers: LiveNetwork) -> None:
     """In each of its modes it sends to a receiver, and receives from a sender, in each other mode."""
     first, last = three_routers["a"].address, three_routers["c"].address
     for mode in MODES:
         address = unique("modes")
-        with (
-            Subscriber(last, address, mode=theirs) as subscriber,
-            does(installed, client, "send", first, address=address, mode=mode, count=5) as sending,
-        ):
-            assert texts([each.payload for each in subscriber.wait(5)]) == NUMBERED
-            assert sending.lines(5) == ["sent" if mode == "pre-settled" else "accepted"] * 5
+        with Subscriber(last, address, mode=theirs) as subscriber:
+            if client != "azure" or mode == "unsettled":  # it waits for a settled outcome also of what it sent settled
+                with does(installed, client, "send", first, address=address, mode=mode, count=5) as sending:
+                    assert texts([each.payload for each in subscriber.wait(5)]) == NUMBERED
+                    assert sending.lines(5) == ["sent" if mode == "pre-settled" else "accepted"] * 5
         with does(installed, client, "receive", last, address=address, mode=mode, count=5) as receiving:
             assert receiving.line() == "attached"
             publish(first, address, [Message(body=body).encode() for body in NUMBERED], mode=theirs)
@@ -152,7 +151,7 @@ def test_sends_to_several_addresses(client: str, installed: Path, three_routers:
             assert texts([each.payload for each in subscriber.wait(1)]) == [f"message {number}"]
 
 
-@not_azure
+@every_client
 def test_asks_and_is_answered(client: str, installed: Path, three_routers: LiveNetwork) -> None:
     address = unique("service")
     with python("reply", three_routers["c"].address, address, 5) as service:

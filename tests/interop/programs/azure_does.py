@@ -1,6 +1,7 @@
 """Azure's AMQP in pure Python, of azure-servicebus; tests/interop/test_clients.py says what `WHAT NAME=VALUE...` does."""
 
 import sys
+from threading import Thread
 from types import SimpleNamespace
 
 from azure.servicebus._pyamqp import ReceiveClient, SendClient
@@ -118,9 +119,12 @@ def does():
         client = opened(ReceiveClient, places[0], Source(address=None, dynamic=True))
         address = attached.source.address.decode()
         sender, replies = opened(SendClient, places[0], addresses[0]), received(client)
-        for number in range(count):
-            send(sender, body(number, reply_to=address))
+        for number in range(count):  # who answers accepts the request when its reply is accepted
+            asking = Thread(target=send, args=(sender, body(number, reply_to=address)))
+            asking.start()
             print(shown(next(replies)), flush=True)
+            client.do_work()
+            asking.join()
         sender.close()
     client.close()
 
