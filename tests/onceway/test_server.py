@@ -142,8 +142,13 @@ async def delivered(publisher: Client, subscriber: Client, *payloads: bytes) -> 
     await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
     out = publisher.sender()
     await until(lambda: out.credit, "credit")
-    out.send([b"%d" % number for number in range(len(payloads))], list(payloads))
-    publisher.flush()
+    sent = 0
+    while sent < len(payloads):
+        await until(out.capacity, "the session's window")
+        part = payloads[sent : sent + out.capacity()]
+        out.send([b"%d" % (sent + number) for number in range(len(part))], list(part))
+        publisher.flush()
+        sent += len(part)
     await until(lambda: len(subscriber.received()) == len(payloads), "the deliveries")
     return out
 
@@ -190,7 +195,7 @@ async def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody
         while not held() or turns < 1_000 or time.monotonic() < quiet_since + 0.5:
             assert time.monotonic() < quiet_since + BOUND_S
             turns += 1
-            if out.credit:
+            if out.capacity():
                 out.send([b"%d" % sent], [payload])
                 publisher.flush()
                 sent, turns, quiet_since = sent + 1, 0, time.monotonic()

@@ -130,7 +130,7 @@ ACKNOWLEDGE = Sessions._acknowledge
 
 
 def grant_one_frame_more(self: Incoming) -> int:
-    self.left = self.window + 1
+    self.left = self.most + 1
     return self.left
 
 
@@ -172,7 +172,7 @@ STATES: dict[str, tuple[list[Patch], str]] = {
     "state_acknowledged_and_under_way": ([(OutgoingStream, "acknowledged", count_acknowledged_bytes)], "together"),
     # a session between routers has an acknowledgement due that nobody is waiting for
     "state_acknowledgement_of_nothing": ([(Sessions, "_acknowledge", keep_to_be_acknowledged)], "together"),
-    # a client's session is granted a frame more than the window
+    # a client's session is granted a frame more than the most
     "state_window_wider_than_granted": ([(Incoming, "renew", grant_one_frame_more)], "together"),
     # a link that is detached has credit
     "state_credit_after_detach": ([(SenderLink, "_stop", keep_credit)], "crossing"),
