@@ -337,9 +337,9 @@ class Subscriber(Client):
             snd_settle_mode=SND_UNSETTLED,
             rcv_settle_mode=RCV_SECOND,
             unsettled=dict.fromkeys(self.unsettled, ACCEPTED) if epoch > 1 else None,
+            max_message_size=0,
             properties={Symbol(EPOCH): ULong(epoch), Symbol(BORN): ULong(1)},
         )
-        self.link.max_message_size = 0
         self.link.part_size = PART
 
     def lost(self) -> None:
