@@ -106,11 +106,17 @@ def supervisor(loaded: Topology, fakes: Fakes, lines: Lines, **options: object) 
     return Supervisor(loaded, list(loaded.routers), lines, command=fakes, look_every_s=0.02, **options)  # type: ignore[arg-type]
 
 
+async def converged(run: Supervisor) -> asyncio.Task[int]:
+    """It runs, and all of its routers are ready."""
+    running = asyncio.create_task(run.run())
+    assert await asyncio.wait_for(run.until_converged(), BOUND_S)
+    return running
+
+
 async def test_a_converged_network_is_announced_and_stops_when_told(pair: Topology) -> None:
     lines, fakes = Lines(), Fakes(pair)
     run = supervisor(pair, fakes, lines)
-    running = asyncio.create_task(run.run())
-    assert await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
     pids = [child.pid for child in run.children.values()]
     assert all(pids)
@@ -126,8 +132,7 @@ async def test_a_converged_network_is_announced_and_stops_when_told(pair: Topolo
 async def test_a_killed_router_is_started_again_and_recovers(pair: Topology) -> None:
     lines, fakes = Lines(), Fakes(pair)
     run = supervisor(pair, fakes, lines)
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     first = run.signal("b", signal.SIGKILL)
     await lines.until(lambda: run.children["b"].starts == 2 and run.converged)
     assert run.children["b"].pid != first
@@ -151,8 +156,7 @@ async def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
     monkeypatch.setattr("onceway.supervisor.Probe", Deaf)
     lines = Lines()
     run = supervisor(pair, Fakes(pair), lines)
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     for hears in (False, True):
         Deaf.hears = hears
         enough = Deaf.asked + 6
@@ -166,8 +170,7 @@ async def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
 async def test_recover_starts_nobody_fresh(pair: Topology) -> None:
     lines, fakes = Lines(), Fakes(pair)
     run = supervisor(pair, fakes, lines, wanted="recover")
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     run.stop()
     await asyncio.wait_for(running, BOUND_S)
     assert fakes.asked == [("a", False), ("b", False)]
@@ -176,8 +179,7 @@ async def test_recover_starts_nobody_fresh(pair: Topology) -> None:
 async def test_no_restart_leaves_the_dead_and_ends_with_1_when_all_are(pair: Topology) -> None:
     lines, fakes = Lines(), Fakes(pair)
     run = supervisor(pair, fakes, lines, restart=False)
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     run.signal("a", signal.SIGKILL)
     await lines.until(lambda: run.children["a"].state is State.DEAD)
     assert not running.done()
@@ -217,8 +219,7 @@ async def test_a_router_that_ignores_sigterm_is_killed_and_that_is_a_failure(tmp
     loaded = make_topology(["a"], [], tmp_path)
     lines, fakes = Lines(), Fakes(loaded, a="stubborn")
     run = supervisor(loaded, fakes, lines, stop_within_s=0.2)
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     run.stop()
     assert await asyncio.wait_for(running, BOUND_S) == 1
     assert "[a] did not stop within 200ms: killed" in lines.lines
@@ -228,8 +229,7 @@ async def test_told_twice_to_stop_it_does_not_wait(tmp_path: Path) -> None:
     loaded = make_topology(["a"], [], tmp_path)
     lines, fakes = Lines(), Fakes(loaded, a="stubborn")
     run = supervisor(loaded, fakes, lines, stop_within_s=600.0)
-    running = asyncio.create_task(run.run())
-    await asyncio.wait_for(run.until_converged(), BOUND_S)
+    running = await converged(run)
     run.stop()
     await lines.until(lambda: run.children["a"].state is State.STOPPING)
     run.stop()
