@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from chaos.toxiproxy import Proxies, application
+from chaos.toxiproxy import application
 from onceway import parent as parent_process
 from onceway.loop import on_stop_signals, run
 
@@ -28,10 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(host: str, port: int, rng: random.Random) -> int:
-    proxies = Proxies(rng)
     stop = asyncio.Event()
     on_stop_signals(stop.set)
-    runner = web.AppRunner(application(proxies), access_log=None)
+    runner = web.AppRunner(application(rng), access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     try:
@@ -41,7 +40,6 @@ async def serve(host: str, port: int, rng: random.Random) -> int:
         return 2
     print(f"listening on {host}:{runner.addresses[0][1]}", flush=True)
     await stop.wait()
-    await proxies.stop()
     await runner.cleanup()
     return 0
 

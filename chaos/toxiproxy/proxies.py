@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import struct
+from dataclasses import asdict
 from typing import Any, Final
 
-from chaos.toxiproxy.bodies import ListenFailed
 from chaos.toxiproxy.stream import Stream
 from chaos.toxiproxy.toxics import Toxic
 
@@ -41,22 +40,13 @@ class Proxy:
         }
 
     def toxic_documents(self) -> list[dict[str, Any]]:
-        return [toxic.document() for way in DIRECTIONS for toxic in self.toxics if toxic.direction == way]
-
-    def differs(self, listen: str, upstream: str) -> bool:
-        return shown(*split_address(listen)) != self.listen or upstream != self.upstream
+        return [asdict(toxic) for way in DIRECTIONS for toxic in self.toxics if toxic.stream == way]
 
     async def start(self) -> None:
-        """Listens; ListenFailed if it cannot."""
+        """Listens; OSError if it cannot."""
         host, port = split_address(self.listen)
-        try:
-            self._server = await asyncio.start_server(self._came, host or None, port, backlog=1024)
-        except (socket.gaierror, UnicodeError) as error:
-            raise ListenFailed(f"listen tcp: lookup {host}: no such host") from error
-        except OSError as error:
-            reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise ListenFailed(f"listen tcp {self.listen}: bind: {reason}") from error
-        self.listen = shown(host, self._server.sockets[0].getsockname()[1])
+        self._server = await asyncio.start_server(self._came, host, port, backlog=1024)
+        self.listen = f"{host}:{self._server.sockets[0].getsockname()[1]}"
         self.enabled = True
 
     async def stop(self) -> None:
@@ -71,15 +61,6 @@ class Proxy:
             connection.abort()
         await asyncio.sleep(0)  # the transports close their sockets in the loop's next turn
 
-    async def update(self, listen: str, upstream: str, enabled: bool) -> None:
-        if self.differs(listen, upstream):
-            await self.stop()
-            self.listen, self.upstream = listen, upstream
-        if enabled and not self.enabled:
-            await self.start()
-        elif self.enabled and not enabled:
-            await self.stop()
-
     def toxic(self, name: str) -> Toxic | None:
         return next((toxic for toxic in self.toxics if toxic.name == name), None)
 
@@ -88,14 +69,10 @@ class Proxy:
         for connection in self._connections:
             connection.add(toxic)
 
-    def changed(self, toxic: Toxic) -> None:
-        for connection in self._connections:
-            connection.change(toxic)
-
     def remove(self, toxic: Toxic) -> None:
         self.toxics.remove(toxic)
         for connection in self._connections:
-            connection.streams[toxic.direction].remove(toxic)
+            connection.streams[toxic.stream].remove(toxic)
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -103,7 +80,7 @@ class Proxy:
         self._arriving[task] = None
         try:
             up_reader, up_writer = await asyncio.open_connection(*split_address(self.upstream), limit=1 << 16)
-        except (OSError, UnicodeError, ListenFailed):  # nobody there, or nowhere: the client's connection is closed
+        except OSError:  # nobody there: the client's connection is closed
             writer.close()
             return
         except asyncio.CancelledError:
@@ -132,17 +109,13 @@ class _Connection:
         readers = {"upstream": client[0], "downstream": upstream[0]}
         self.streams: dict[str, Stream] = {}
         for way in DIRECTIONS:
-            toxics = [toxic for toxic in proxy.toxics if toxic.direction == way]
+            toxics = [toxic for toxic in proxy.toxics if toxic.stream == way]
             self.streams[way] = Stream(readers[way], self._writers[way], toxics, rng, lambda way=way: self._ended(way))  # type: ignore[misc]
             self._resets = self._resets or self.streams[way].resets
 
     def add(self, toxic: Toxic) -> None:
-        self.streams[toxic.direction].add(toxic)
-        self._resets = self._resets or self.streams[toxic.direction].resets
-
-    def change(self, toxic: Toxic) -> None:
-        self.streams[toxic.direction].update(toxic)
-        self._resets = self._resets or self.streams[toxic.direction].resets
+        self.streams[toxic.stream].add(toxic)
+        self._resets = self._resets or self.streams[toxic.stream].resets
 
     def _ended(self, way: str) -> None:
         """Nothing more will be written that way: the socket is closed, and with it the other way's source."""
@@ -170,40 +143,6 @@ def _linger_not(writer: asyncio.StreamWriter) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
 
 
-class Proxies:
-    """All of them, by name."""
-
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self.rng = rng or random.Random()
-        self.by_name: dict[str, Proxy] = {}
-        self.changing = asyncio.Lock()  # over making and replacing them: to listen takes turns of the loop
-
-    def new(self, name: str, listen: str, upstream: str) -> Proxy:
-        """Not one of them yet, and not listening."""
-        return Proxy(name, listen, upstream, self.rng)
-
-    async def stop(self) -> None:
-        for proxy in self.by_name.values():
-            await proxy.stop()
-
-
 def split_address(text: str) -> tuple[str, int]:
-    """`host:port`, `:port`, `[::1]:port`; nothing at all is any port on every interface."""
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not text:
-        return "", 0
-    if not port.isascii() or not port.isdecimal():
-        raise ListenFailed(f"listen tcp: address {text}: missing port in address")
-    if int(port) > 65_535:
-        raise ListenFailed(f"listen tcp: address {port}: invalid port")
     return host, int(port)
-
-
-def shown(host: str, port: int) -> str:
-    """As the original shows where it listens: addresses, not names."""
-    if host == "localhost":
-        host = "127.0.0.1"
-    elif host in ("", "0.0.0.0"):
-        host = "::"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

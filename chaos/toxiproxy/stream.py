@@ -1,7 +1,7 @@
 """One direction of one proxied connection: source -> stage -> stage -> sink, a task each, with bounded room between.
 
 A stage is a toxic at work on this stream.  It can be interrupted anywhere it waits: the chunk in its hand is passed on
-at once, unless the toxic had dropped it, so that changing or removing a toxic loses no byte (removing `timeout`, which
+at once, unless the toxic had dropped it, so that removing a toxic loses no byte (removing `timeout`, which
 has lost some, ends the stream).
 """
 
@@ -134,36 +134,33 @@ class Stage(Outlet):
         if self.output.ended:
             return
         self.acts = self.rng.random() < self.toxic.toxicity
-        pipe = self.toxic.attributes.pipe if self.acts else _pass_all
-        self._task = asyncio.get_running_loop().create_task(pipe(self))
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def interrupt(self) -> None:
-        """Stops at once; what is in hand is passed on."""
-        self.cancel()
-        if self._held is not None:
-            self.output.push(self._held)
-            self._held = None
+    async def _run(self) -> None:
+        if self.acts:
+            await self.toxic.attributes.pipe(self)
+            return
+        while (chunk := await self.take()) is not None:
+            await self.emit(chunk)
+        self.end()
 
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
     def leave(self, before: Outlet) -> None:
-        """Leaves the chain: what waits here is passed on, and the stage before writes to where this one wrote."""
+        """Leaves the chain: what it has is passed on, and the stage before writes to where this one wrote."""
         ends = self.acts and self.toxic.attributes.ends_stream(self)
-        self.interrupt()
+        self.cancel()
+        if self._held is not None:
+            self.output.push(self._held)
+            self._held = None
         for chunk in self.inbox.chunks:
             self.output.push(chunk)
         self.inbox.chunks.clear()
         before.redirect(self.output)
         if ends or self.inbox.ended:
             self.output.end()
-
-
-async def _pass_all(stage: Stage) -> None:
-    while (chunk := await stage.take()) is not None:
-        await stage.emit(chunk)
-    stage.end()
 
 
 class Stream:
@@ -198,12 +195,6 @@ class Stream:
         last.redirect(stage.inbox)
         self.stages.append(stage)
         stage.run()
-
-    def update(self, toxic: Toxic) -> None:
-        for stage in self.stages:
-            if stage.toxic is toxic:
-                stage.interrupt()
-                stage.run()
 
     def remove(self, toxic: Toxic) -> None:
         for i, stage in enumerate(self.stages):

@@ -1,5 +1,5 @@
 """What a stage of a stream may do to the bytes that pass: one class for each toxic type, named and defaulted as in the
-API.  A toxic takes chunks from its stage and emits them; where it may be interrupted (toxic changed or removed) nothing
+API.  A toxic takes chunks from its stage and emits them; where it may be interrupted (toxic removed) nothing
 but its awaits matters: the chunk in hand stays the stage's and is passed on.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from chaos.toxiproxy.stream import Stage
@@ -19,23 +19,18 @@ SLICE_S: Final = 0.1  # bandwidth lets bytes through in portions of this long
 
 @dataclass(slots=True)
 class Attributes:
-    """Base of all; as it stands it lets everything through (type noop)."""
+    """Base of all."""
 
     capacity: ClassVar[int] = 1  # chunks that may wait before it
     resets: ClassVar[bool] = False  # its connections end with RST
 
     async def pipe(self, stage: Stage) -> None:
         """Runs until the stream ends, or the stage is interrupted."""
-        while (chunk := await stage.take()) is not None:
-            await stage.emit(chunk)
-        stage.end()
+        raise NotImplementedError
 
     def ends_stream(self, stage: Stage) -> bool:
         """Whether taking the toxic away ends the connections that went through it."""
         return False
-
-    def document(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(slots=True)
@@ -70,7 +65,7 @@ class Bandwidth(Attributes):
         portion = self.rate * 100
         while (chunk := await stage.take()) is not None:
             if self.rate <= 0:
-                await asyncio.Event().wait()  # until the toxic is changed or taken away
+                await asyncio.Event().wait()  # until the toxic is taken away
             owed += len(chunk.data) / (self.rate * 1000)
             while len(chunk.data) > portion:
                 await asyncio.sleep(SLICE_S)
@@ -181,7 +176,6 @@ class LimitData(Attributes):
 
 
 TYPES: Final[dict[str, type[Attributes]]] = {
-    "noop": Attributes,
     "latency": Latency,
     "bandwidth": Bandwidth,
     "slow_close": SlowClose,
@@ -198,20 +192,6 @@ class Toxic:
 
     name: str
     type: str
-    stream: str  # as it was given
+    stream: str  # upstream or downstream
     toxicity: float
     attributes: Attributes
-
-    @property
-    def direction(self) -> str:
-        return self.stream.lower()
-
-    def document(self) -> dict[str, Any]:
-        toxicity = int(self.toxicity) if self.toxicity == int(self.toxicity) else self.toxicity
-        return {
-            "attributes": self.attributes.document(),
-            "name": self.name,
-            "type": self.type,
-            "stream": self.stream,
-            "toxicity": toxicity,
-        }

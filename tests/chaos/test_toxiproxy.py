@@ -123,176 +123,15 @@ def receive(sock: socket.socket, size: int) -> bytes:
     return data
 
 
-def body(answer: requests.Response) -> tuple[int, Any]:
-    return answer.status_code, answer.json()
-
-
 # --- the API --------------------------------------------------------------------------------------------------------
 
 
-def test_a_proxy_listens_where_it_is_told_and_is_enabled_unless_told_otherwise(
-    api: str, server: Toxiproxy, upstream: Upstream
-) -> None:
+def test_a_proxy_listens_where_it_is_told(server: Toxiproxy, upstream: Upstream) -> None:
     made = server.create(upstream=upstream.address, name="p")
     assert made.enabled
     assert int(made.listen.removeprefix("127.0.0.1:")) > 0
-    assert not server.create(upstream=upstream.address, name="q", enabled=False).enabled
-    assert set(server.proxies()) == {"p", "q"}
-    status, document = body(requests.get(f"{api}/proxies/p", timeout=BOUND_S))
-    assert (status, document) == (
-        200,
-        {"name": "p", "listen": made.listen, "upstream": upstream.address, "enabled": True, "toxics": []},
-    )
-
-
-def test_codes_and_bodies_of_what_goes_well(api: str, server: Toxiproxy, upstream: Upstream) -> None:
-    new = {"name": "p", "listen": "127.0.0.1:0", "upstream": upstream.address}
-    made = requests.post(f"{api}/proxies", json=new, timeout=BOUND_S)
-    assert made.status_code == 201
-    assert made.headers["Content-Type"] == "application/json"
-    toxic = requests.post(f"{api}/proxies/p/toxics", json={"type": "latency"}, timeout=BOUND_S)
-    assert body(toxic) == (
-        200,
-        {
-            "attributes": {"latency": 0, "jitter": 0},
-            "name": "latency_downstream",
-            "type": "latency",
-            "stream": "downstream",
-            "toxicity": 1,
-        },
-    )
-    assert body(requests.get(f"{api}/proxies/p/toxics", timeout=BOUND_S)) == (200, [toxic.json()])
-    changed = requests.patch(
-        f"{api}/proxies/p/toxics/latency_downstream", json={"attributes": {"jitter": 7}, "toxicity": 0.5}, timeout=10
-    )
-    assert changed.json()["attributes"] == {"latency": 0, "jitter": 7}
-    assert changed.json()["toxicity"] == 0.5
-    assert requests.get(f"{api}/proxies/p/toxics/latency_downstream", timeout=BOUND_S).json() == changed.json()
-    assert requests.delete(f"{api}/proxies/p/toxics/latency_downstream", timeout=BOUND_S).status_code == 204
-    assert requests.post(f"{api}/reset", timeout=BOUND_S).status_code == 204
-    assert requests.delete(f"{api}/proxies/p", timeout=BOUND_S).status_code == 204
-    assert body(requests.get(f"{api}/proxies", timeout=BOUND_S)) == (200, {})
-    version = requests.get(f"{api}/version", timeout=BOUND_S)
-    assert version.headers["Content-Type"] == "application/json;charset=utf-8"
-    assert version.json()["version"].startswith("2.")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "sent", "status", "error"),
-    [
-        ("GET", "/proxies/none", None, 404, "proxy not found"),
-        ("DELETE", "/proxies/none", None, 404, "proxy not found"),
-        ("POST", "/proxies/none/toxics", "{}", 404, "proxy not found"),
-        ("GET", "/proxies/p/toxics/none", None, 404, "toxic not found"),
-        ("PATCH", "/proxies/p/toxics/none", "{}", 404, "toxic not found"),
-        ("DELETE", "/proxies/p/toxics/none", None, 404, "toxic not found"),
-        ("POST", "/proxies", '{"name": "p", "upstream": "127.0.0.1:1", "enabled": false}', 409, "proxy already exists"),
-        ("POST", "/proxies", '{"upstream": "127.0.0.1:1"}', 400, "missing required field: name"),
-        ("POST", "/proxies", '{"name": "x"}', 400, "missing required field: upstream"),
-        ("POST", "/proxies", "", 400, "bad request body: EOF"),
-        ("POST", "/proxies", '{"name": ', 400, "bad request body: unexpected EOF"),
-        ("POST", "/proxies", "?", 400, "bad request body: invalid character '?' looking for beginning of value"),
-        (
-            "POST",
-            "/proxies",
-            '{"name": 1}',
-            400,
-            "bad request body: json: cannot unmarshal number into Go struct field Proxy.name of type string",
-        ),
-        ("POST", "/proxies/p/toxics", '{"type": "nothing"}', 400, "invalid toxic type"),
-        (
-            "POST",
-            "/proxies/p/toxics",
-            '{"type": "latency", "stream": "sideways"}',
-            400,
-            "stream was invalid, can be either upstream or downstream",
-        ),
-        ("POST", "/proxies/p/toxics", '{"type": "slicer", "name": "taken"}', 409, "toxic already exists"),
-        ("POST", "/populate", '[{"name": "x"}]', 400, "missing required field: upstream at proxy 1"),
-    ],
-)
-def test_codes_and_bodies_of_errors(
-    api: str, proxy: Proxy, method: str, path: str, sent: str | None, status: int, error: str
-) -> None:
-    proxy.add_toxic(type="latency", name="taken")
-    answer = requests.request(method, f"{api}{path}", data=sent, timeout=BOUND_S)
-    assert answer.status_code == status
-    document = answer.json()
-    assert document.pop("proxies", None) is None
-    assert document == {"error": error, "status": status}
-    if path != "/populate":
-        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
-        assert answer.text.endswith("}\n")
-
-
-def test_a_port_that_is_taken_is_an_internal_error(api: str, server: Toxiproxy, upstream: Upstream) -> None:
-    new = {"name": "p", "listen": upstream.address, "upstream": "127.0.0.1:1"}
-    answer = requests.post(f"{api}/proxies", json=new, timeout=BOUND_S)
-    assert body(answer) == (
-        500,
-        {"error": f"listen tcp {upstream.address}: bind: address already in use", "status": 500},
-    )
-    assert server.proxies() == {}
-
-
-def test_what_is_no_toxic_leaves_no_trace(api: str, proxy: Proxy) -> None:
-    for sent in (b'{"type": "latency", "toxicity": NaN}', b'{"type": "latency", "toxicity": 1e999}', b"\xff\xfe"):
-        assert requests.post(f"{api}/proxies/p/toxics", data=sent, timeout=BOUND_S).status_code == 400
-    assert body(requests.get(f"{api}/proxies/p/toxics", timeout=BOUND_S)) == (200, [])
-
-
-@pytest.mark.parametrize(
-    ("listen", "error"),
-    [
-        ("127.0.0.1:99999", "listen tcp: address 99999: invalid port"),
-        ("127.0.0.1", "listen tcp: address 127.0.0.1: missing port in address"),
-    ],
-)
-def test_an_address_that_is_none_is_an_internal_error(api: str, server: Toxiproxy, listen: str, error: str) -> None:
-    new = {"name": "p", "listen": listen, "upstream": "127.0.0.1:1"}
-    assert body(requests.post(f"{api}/proxies", json=new, timeout=BOUND_S)) == (500, {"error": error, "status": 500})
-    assert server.proxies() == {}
-
-
-def test_of_many_who_make_a_proxy_at_once_one_has_made_it(api: str, server: Toxiproxy, upstream: Upstream) -> None:
-    new = {"name": "p", "listen": "127.0.0.1:0", "upstream": upstream.address}
-    codes: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda: codes.append(requests.post(f"{api}/proxies", json=new, timeout=BOUND_S).status_code)
-        )
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(codes) == [201] + [409] * 7
-
-
-def test_browsers_are_sent_away(api: str) -> None:
-    answer = requests.get(f"{api}/proxies", headers={"User-Agent": "Mozilla/5.0"}, timeout=BOUND_S)
-    assert (answer.status_code, answer.text) == (403, "User agent not allowed\n")
-
-
-def test_unknown_paths_and_methods_are_refused(api: str) -> None:
-    assert requests.get(f"{api}/nothing", timeout=BOUND_S).status_code == 404
-    assert requests.put(f"{api}/proxies", timeout=BOUND_S).status_code == 405
-
-
-def test_populate_makes_what_is_missing_and_leaves_what_is_there(api: str, upstream: Upstream, proxy: Proxy) -> None:
-    proxy.add_toxic(type="latency")
-    wanted = [
-        {"name": "p", "listen": proxy.listen, "upstream": upstream.address},
-        {"name": "q", "listen": "127.0.0.1:0", "upstream": upstream.address, "enabled": False},
-    ]
-    answer = requests.post(f"{api}/populate", json=wanted, timeout=BOUND_S)
-    assert answer.status_code == 201
-    first, second = answer.json()["proxies"]
-    assert len(first["toxics"]) == 1
-    assert not second["enabled"]
-    moved = requests.post(f"{api}/populate", json=[{**wanted[0], "upstream": "127.0.0.1:1"}], timeout=BOUND_S)
-    assert moved.json()["proxies"][0]["toxics"] == []
+    assert set(server.proxies()) == {"p"}
+    assert b'"version": "2.' in server.version()
 
 
 def test_the_clients_own_errors_fit_ours(server: Toxiproxy, upstream: Upstream, proxy: Proxy) -> None:
@@ -304,27 +143,52 @@ def test_the_clients_own_errors_fit_ours(server: Toxiproxy, upstream: Upstream, 
         proxy.destroy_toxic("none")
 
 
+@pytest.mark.parametrize(
+    ("path", "sent", "status", "error"),
+    [
+        ("/proxies/none/toxics", {}, 404, "proxy not found"),
+        ("/proxies", {"name": "p", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"}, 409, "proxy already exists"),
+        ("/proxies", {"name": "x", "listen": "127.0.0.1:0"}, 400, "missing required field: upstream"),
+        ("/proxies/p/toxics", {"type": "slicer", "name": "taken"}, 409, "toxic already exists"),
+        (
+            "/proxies/p/toxics",
+            {"type": "slicer", "stream": "sideways"},
+            400,
+            "stream was invalid, can be either upstream or downstream",
+        ),
+    ],
+)
+def test_errors_have_a_code_and_say_what_is_wrong(
+    api: str, proxy: Proxy, path: str, sent: dict[str, Any], status: int, error: str
+) -> None:
+    proxy.add_toxic(type="latency", name="taken")
+    answer = requests.post(f"{api}{path}", json=sent, timeout=BOUND_S)
+    assert (answer.status_code, answer.json()["error"]) == (status, error)
+
+
+@pytest.mark.parametrize("sent", ["", "[]", '{"type": "latency", "attributes": []}'])
+def test_what_is_no_toxic_leaves_no_trace(api: str, proxy: Proxy, sent: str) -> None:
+    assert requests.post(f"{api}/proxies/p/toxics", data=sent, timeout=BOUND_S).status_code == 400
+    assert proxy.toxics() == {}
+
+
+def test_a_port_that_is_taken_is_an_internal_error(api: str, server: Toxiproxy, upstream: Upstream) -> None:
+    new = {"name": "p", "listen": upstream.address, "upstream": "127.0.0.1:1"}
+    answer = requests.post(f"{api}/proxies", json=new, timeout=BOUND_S)
+    assert answer.status_code == 500
+    assert "address already in use" in answer.json()["error"]
+    assert server.proxies() == {}
+
+
+def test_browsers_are_sent_away(api: str) -> None:
+    answer = requests.get(f"{api}/proxies", headers={"User-Agent": "Mozilla/5.0"}, timeout=BOUND_S)
+    assert (answer.status_code, answer.text) == (403, "User agent not allowed\n")
+
+
 def test_toxics_upstream_come_first_in_the_list(proxy: Proxy) -> None:
     proxy.add_toxic(type="latency", stream="downstream")
     proxy.add_toxic(type="slicer", stream="upstream")
     assert list(proxy.toxics()) == ["slicer_upstream", "latency_downstream"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "attributes"),
-    [
-        ("latency", {"latency": 0, "jitter": 0}),
-        ("bandwidth", {"rate": 0}),
-        ("slow_close", {"delay": 0}),
-        ("timeout", {"timeout": 0}),
-        ("reset_peer", {"timeout": 0}),
-        ("slicer", {"average_size": 0, "size_variation": 0, "delay": 0}),
-        ("limit_data", {"bytes": 0}),
-    ],
-)
-def test_each_type_has_its_attributes(proxy: Proxy, kind: str, attributes: dict[str, int]) -> None:
-    proxy.add_toxic(type=kind)
-    assert proxy.toxics()[f"{kind}_downstream"].attributes == attributes
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
@@ -350,32 +214,19 @@ def test_a_disabled_proxy_drops_its_connections_and_refuses_new_ones(proxy: Prox
     connected(proxy, upstream)
 
 
-@pytest.mark.parametrize("nowhere", ["127.0.0.1:1", "nowhere", "a" * 100 + ".b:1"])
-def test_a_connection_ends_when_nobody_is_at_the_upstream(server: Toxiproxy, nowhere: str) -> None:
-    with connect(server.create(upstream=nowhere, name="nowhere")) as client:
+def test_a_connection_ends_when_nobody_is_at_the_upstream(server: Toxiproxy) -> None:
+    with connect(server.create(upstream="127.0.0.1:1", name="nowhere")) as client:
         assert client.recv(1) == b""
 
 
-def test_reset_takes_all_toxics_away_and_enables_all(server: Toxiproxy, proxy: Proxy, upstream: Upstream) -> None:
-    proxy.add_toxic(type="limit_data", attributes={"bytes": 0})
-    proxy.disable()
-    server.reset()
-    assert proxy.toxics() == {}
-    client, far = connected(proxy, upstream)
-    far.sendall(b"x")
-    assert client.recv(1) == b"x"
-
-
-def test_latency_delays_one_way_only(api: str, proxy: Proxy, upstream: Upstream) -> None:
+def test_latency_delays_one_way_only(proxy: Proxy, upstream: Upstream) -> None:
     client, far = connected(proxy, upstream)
     proxy.add_toxic(type="latency", attributes={"latency": 300})
     began = time.monotonic()
     far.sendall(b"down")
     assert receive(client, 4) == b"down"
     assert time.monotonic() - began >= 0.28
-    requests.patch(
-        f"{api}/proxies/p/toxics/latency_downstream", json={"attributes": {"latency": 3_600_000}}, timeout=10
-    )
+    proxy.add_toxic(type="latency", name="for ever", attributes={"latency": 3_600_000})
     client.sendall(b"up")
     wait_until(lambda: upstream.got[0] == b"up", "bytes upstream", 30)
 
@@ -415,19 +266,6 @@ def test_a_toxic_taken_away_lets_go_of_what_it_held(proxy: Proxy, upstream: Upst
     proxy.add_toxic(type="slicer", attributes={"average_size": 1})
     proxy.destroy_toxic("latency_downstream")
     assert receive(client, 11) == b"firstsecond"
-
-
-def test_a_toxic_that_is_changed_acts_in_its_new_way_at_once(api: str, proxy: Proxy, upstream: Upstream) -> None:
-    client, far = connected(proxy, upstream)
-    proxy.add_toxic(type="bandwidth", attributes={"rate": 0})
-    far.sendall(b"held")
-    client.settimeout(0.2)
-    with pytest.raises(TimeoutError):
-        client.recv(1)
-    client.settimeout(BOUND_S)
-    changed = {"attributes": {"rate": 100_000}}
-    requests.patch(f"{api}/proxies/p/toxics/bandwidth_downstream", json=changed, timeout=BOUND_S)
-    assert receive(client, 4) == b"held"
 
 
 def test_bandwidth_lets_through_so_many_kilobytes_a_second(proxy: Proxy, upstream: Upstream) -> None:
