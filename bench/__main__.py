@@ -26,7 +26,6 @@ store        the store of the edges alone
 pipe         pushes into a pipe, and readers of it
 bus          from a push to the event bus to the call-back
 metadata     subscriptions by metadata: a change, memory, messages through one edge
-maps         a message beside clients that attach with large unsettled maps
 
 `python -m bench PROGRAM --help` lists the options of one, and explains its figures.
 """
@@ -39,7 +38,7 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "large", "calls", "core", "links", "engine", "mqtt", "kill",
+    "watch", "unsettled", "memory", "peaks", "large", "calls", "core", "links", "engine", "mqtt", "kill",
     "interrouter", "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
