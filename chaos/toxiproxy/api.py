@@ -98,8 +98,12 @@ async def _proxy_create(request: web.Request) -> web.Response:
     proxy = Proxy(given["name"], given["listen"], given["upstream"], request.app[RNG])
     if proxy.name in request.app[PROXIES]:
         raise ApiError("proxy already exists", 409)
-    await proxy.start()
-    request.app[PROXIES][proxy.name] = proxy
+    request.app[PROXIES][proxy.name] = proxy  # at once: to listen takes turns of the loop
+    try:
+        await proxy.start()
+    except OSError:
+        del request.app[PROXIES][proxy.name]
+        raise
     return web.json_response(proxy.document(), status=201)
 
 
@@ -137,10 +141,12 @@ async def _toxic_create(request: web.Request) -> web.Response:
     if proxy.toxic(name) is not None:
         raise ApiError("toxic already exists", 409)
     try:
-        attributes = TYPES[kind](**given.get("attributes", {}))
-    except TypeError as error:
+        attributes = {key: int(value) for key, value in dict(given.get("attributes", {})).items()}
+        toxic = Toxic(name, kind, stream, float(given.get("toxicity", 1.0)), TYPES[kind](**attributes))
+    except (TypeError, ValueError, OverflowError) as error:
         raise ApiError(f"bad request body: {error}", 400) from error
-    toxic = Toxic(name, kind, stream, given.get("toxicity", 1.0), attributes)
+    if not 0.0 <= toxic.toxicity <= 1.0:  # NaN, too
+        raise ApiError("toxicity was invalid, can be from 0 to 1", 400)
     proxy.add(toxic)
     return web.json_response(asdict(toxic))
 

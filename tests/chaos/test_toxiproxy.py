@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -166,7 +167,9 @@ def test_errors_have_a_code_and_say_what_is_wrong(
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
-@pytest.mark.parametrize("sent", ["", "[]", '{"type": "latency", "attributes": []}'])
+@pytest.mark.parametrize(
+    "sent", ["", "[]", '{"type": "latency", "attributes": 5}', '{"type": "latency", "toxicity": NaN}']
+)
 def test_what_is_no_toxic_leaves_no_trace(api: str, proxy: Proxy, sent: str) -> None:
     assert requests.post(f"{api}/proxies/p/toxics", data=sent, timeout=BOUND_S).status_code == 400
     assert proxy.toxics() == {}
@@ -178,6 +181,13 @@ def test_a_port_that_is_taken_is_an_internal_error(api: str, server: Toxiproxy, 
     assert answer.status_code == 500
     assert "address already in use" in answer.json()["error"]
     assert server.proxies() == {}
+
+
+def test_of_many_who_make_a_proxy_at_once_one_has_made_it(api: str, server: Toxiproxy, upstream: Upstream) -> None:
+    new = {"name": "p", "listen": "127.0.0.1:0", "upstream": upstream.address}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: requests.post(f"{api}/proxies", json=new, timeout=BOUND_S), range(8)))
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
 
 
 def test_browsers_are_sent_away(api: str) -> None:
