@@ -97,6 +97,39 @@ class Disk:
             raise
         self.sync_directory(os.path.dirname(path))
 
+    def swap(self, path: PathLike, old: bytes | None, data: bytes) -> bool:
+        """`replace`, or creation, where the file still has the bytes `old` (None: is not there); False where not.
+
+        Of several that try one succeeds, without locks, and however long each stands still in between: a writer first
+        puts its bytes beside the file, then removes what others have put there, then looks, then renames.  Of two, the
+        later one to remove finds the file renamed by the other, or has taken from the other what it would rename.
+        """
+        path = os.fspath(path)
+        fresh = f"{path}.{_unique()}"
+        self._write_whole(fresh, data)
+        self._remove_others(path, fresh)
+        if self._read(path) != old:
+            with contextlib.suppress(FileNotFoundError):
+                self.remove(fresh)
+            return False
+        try:
+            self.rename(fresh, path)
+        except FileNotFoundError:
+            return False
+        self.sync_directory(os.path.dirname(path))
+        return True
+
+    def _remove_others(self, path: str, fresh: str) -> None:
+        directory, name = os.path.split(path)
+        remove_unfinished(directory, f"{name}.", self, but=os.path.basename(fresh))
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
     def create(self, path: PathLike, data: bytes) -> None:
         """Writes a whole new file durably; an existing one stays as it is."""
         fresh = f"{path}.{_unique()}"
@@ -131,11 +164,14 @@ def _unique() -> str:
     return f"{secrets.token_hex(4)}{_UNFINISHED}"
 
 
-def remove_unfinished(directory: PathLike, documents: str | tuple[str, ...] = "", disk: Disk | None = None) -> None:
+def remove_unfinished(
+    directory: PathLike, documents: str | tuple[str, ...] = "", disk: Disk | None = None, but: str = ""
+) -> None:
     """Removes what dead writers had not renamed, of all documents whose names begin so.  Raises OSError."""
     for name in os.listdir(directory):
-        if name.startswith(documents) and name.endswith(_UNFINISHED):
-            (disk or Disk()).remove(os.path.join(directory, name))
+        if name.startswith(documents) and name.endswith(_UNFINISHED) and name != but:
+            with contextlib.suppress(FileNotFoundError):
+                (disk or Disk()).remove(os.path.join(directory, name))
 
 
 # -- small documents

@@ -10,7 +10,6 @@ import errno
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 
 from onceway.loop import run
@@ -18,7 +17,7 @@ from onceway.spark.files import BytesLike, Disk
 from onceway.spark.source.changing import Change
 from onceway.spark.source.ingest import serve
 from onceway.spark.source.receiving import Receiver
-from onceway.spark.wal import SlotWriter, Step, Wal
+from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
 PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half",
@@ -44,7 +43,7 @@ def die() -> None:
 
 def arrange(place: Place) -> None:
     """Puts the place into the classes that pass it."""
-    write, sync, remove, replace = Disk.write, Disk.sync, Disk.remove, Disk.replace
+    write, sync, remove, replace, rename = Disk.write, Disk.sync, Disk.remove, Disk.replace, Disk.rename
     written: dict[int, None] = {}  # files with frames that are not synced
 
     def writing(disk: Disk, file: int, parts: Sequence[BytesLike], offset: int) -> None:
@@ -78,8 +77,13 @@ def arrange(place: Place) -> None:
             die()
         replace(disk, path, data)
 
+    def renaming(disk: Disk, old: str, new: str) -> None:
+        if os.path.basename(new) == "wal.json" and place.reached("change-frozen"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        rename(disk, old, new)
+
     patches: list[tuple[str, Callable[..., None]]] = [
-        ("write", writing), ("sync", syncing), ("remove", removing), ("replace", replacing),
+        ("write", writing), ("sync", syncing), ("remove", removing), ("replace", replacing), ("rename", renaming),
     ]  # fmt: skip
     for name, patch in patches:
         setattr(Disk, name, patch)
@@ -97,12 +101,7 @@ def arrange(place: Place) -> None:
 
     Receiver.durable = accepting  # type: ignore[method-assign]
 
-    drained, change_to, check_ours = Change._drained, Wal.change_to, SlotWriter.check_ours
-
-    def checking(writer: SlotWriter) -> None:
-        if threading.current_thread() is threading.main_thread() and place.reached("change-frozen"):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        check_ours(writer)
+    drained, change_to = Change._drained, Wal.change_to
 
     async def draining(ingest: Change) -> None:
         await ingest._up.wait()
@@ -118,7 +117,6 @@ def arrange(place: Place) -> None:
             die()
         return wal
 
-    SlotWriter.check_ours = checking  # type: ignore[method-assign]
     Change._drained = draining  # type: ignore[method-assign]
     Wal.change_to = changing  # type: ignore[method-assign]
 

@@ -490,14 +490,14 @@ def test_partitions_share_a_topic_and_keep_each_publishers_order_though_receiver
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A place in an object store.  Each has a name of its own: a process keeps its connection to one."""
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A place in an object store."""
     from tests.spark.buckets import Server
 
     server = Server()
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    yield f"s3://logs/{request.node.name}"
+    yield "s3://logs/orders"
     server.stop()
 
 
@@ -570,7 +570,7 @@ def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed
     orders.close()  # before the store
 
 
-def test_a_change_of_partitions_that_was_frozen_and_followed_by_another_ends_nothing(
+def test_a_change_of_partitions_that_was_frozen_in_its_write_and_followed_by_another_ends_nothing(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 3600.0)  # nobody takes it for hung
@@ -580,7 +580,7 @@ def test_a_change_of_partitions_that_was_frozen_and_followed_by_another_ends_not
     Publishing(network.urls(), "followed", bodies(100)).join()
     orders.close()
     with monkeypatch.context() as patch, ThreadPoolExecutor() as thread:
-        crash_at(patch, "change-frozen", 1)
+        crash_at(patch, "change-frozen", 2)  # between its look at the manifest and its write of a step
         frozen = thread.submit(orders.start, partitions="3", changePartitions="true")
         pid = wait_until(lambda: _stopped(orders.location / "0" / "lock"), "it has drained, and stands still")
         for slot in range(5):
@@ -589,7 +589,7 @@ def test_a_change_of_partitions_that_was_frozen_and_followed_by_another_ends_not
         with pytest.raises(IngestFailed, match="died"):
             orders.start(partitions="3")
         os.kill(pid, signal.SIGCONT)
-        with pytest.raises(IngestFailed, match=r"WalFenced|LinkStolen"):
+        with pytest.raises(IngestFailed, match="WalFenced"):
             frozen.result(WITHIN_S)
     assert Wal.open(str(orders.location)).in_change(Step.DRAINING)
     stream = orders.start(partitions="3")

@@ -12,10 +12,25 @@ from onceway.spark.errors import WalDamaged, WalError, WalFenced, WalLocked, Wal
 from onceway.spark.source.journal import WalJournal
 from onceway.spark.wal import Retention, Wal, bucket
 from onceway.spark.wal.leases import Lease
+from onceway.spark.wal.objects import objects_at
 from tests.spark.memory import Died, MemoryObjects
 from tests.spark.slots import GROUPS, SUBSCRIPTION, TOPIC, Life, message, numbered, rows_of, tag
 
 PLACE = "s3://logs/orders"
+
+
+def test_a_store_is_that_of_the_environment_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    first = objects_at(PLACE)
+    assert objects_at(PLACE) is first
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")
+    assert objects_at(PLACE) is not first
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    assert objects_at(PLACE) is not first
 
 
 class World:

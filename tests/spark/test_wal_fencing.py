@@ -217,6 +217,7 @@ def test_what_a_killed_writer_had_not_renamed_is_removed(tmp_path: Path) -> None
         Path(wal.location, name).write_text("{")
     Progress(log(tmp_path), "a").begin()
     Life(wal, epoch=20).close()
+    wal.take_change()  # writes the manifest
     # another query may be about to rename its own
     assert [path.name for path in Path(wal.location).rglob("*.new")] == ["reader-b.json.1a2b3c4d.new"]
 

@@ -1,6 +1,6 @@
 """Spark's source on two hosts that are not: each has a user, a directory and a network namespace of its own.
 
-    python -m tests.spark.two_hosts DIRECTORY [--faults 8] [--seed 18] [--rate 500]
+    python -m tests.spark.two_hosts DIRECTORY [--faults 9] [--seed 18] [--rate 500] [--kinds change]
 
 Both hosts run `onceway ingest` over one log in an object store; the query runs on one of them, in Spark's local-cluster
 mode, so that its executors are processes of their own, and goes on at the other one when its driver is killed.  Table
@@ -8,10 +8,13 @@ and checkpoint are in a directory that both may write.  Two routers, the publish
 
 Faults, drawn from a seed: kill -9 of the driver, its executors, a receiver, all receivers of a host, a router and the
 store's server; a receiver is frozen until another one has its lease, and thawed while that one receives; a host is cut
-off from everybody.  The server that dies is a relay in front of moto, which has nothing on a disk: what had been stored
-stays stored, as in any real store, and requests under way are lost before or after they were carried out.
+off from everybody.  Or all of it is stopped, a query with receivers of its own changes the number of partitions, and another
+fault comes while the log is between the two numbers.  The server that dies is a relay in front of moto, which has
+nothing on a disk: what had been stored stays stored, as in any real store, and requests under way are lost before or
+after they were carried out.
 
-Then each message has to be in the table once, and in the order of its publisher within each partition.  Needs root.
+Then each message has to be in the table once, in the order of its publisher within each partition, and for each key in
+the order of the batches.  Needs root.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ import yaml
 from amqp10.sections import Message
 from chaos.live.netns import NETWORK, Namespaces, command_inside, is_inside, reason_against
 from chaos.live.ports import free_port
+from onceway.spark.errors import WalError
 from onceway.spark.wal import Wal
 from tests.live import ROOT, LiveNetwork, wait_until
 from tests.spark.networks import PATIENT, Publishing
@@ -47,9 +51,10 @@ PUBLISHERS = 2
 WITHIN_S = 120.0
 DRAIN_WITHIN_S = 240.0
 LEASE = "3s"
-ROUND_S = 20.0  # publishers publish for so long, while AT_ONCE faults happen one after the other
-AT_ONCE = 2
-FAULTS = ("driver", "executor", "receiver", "receivers", "freeze", "router", "store", "cut")
+ROUND_S = 20.0  # publishers publish for so long, while faults happen one after the other
+FAULTS = ("driver", "executor", "receiver", "receivers", "freeze", "router", "store", "cut", "change")
+IN_CHANGE = ("driver", "receiver", "thaw", "router", "store", "cut")  # faults while the number of partitions changes
+KEYS = 7
 
 RELAY = """
 import asyncio, sys
@@ -224,11 +229,8 @@ class World:
         self.network.start()
         self.file = directory / "lake.yaml"
         self.log = "s3://logs/orders"
-        settings = {
-            "url": self.network.urls_for_hosts(), "topic": "orders", "subscription": "lake", "walLocation": self.log,
-            "walRetention": "1h", "partitions": PARTITIONS, "leaseTimeout": LEASE,
-        }  # fmt: skip
-        self.file.write_text(yaml.safe_dump(settings))
+        self.partitions = PARTITIONS
+        self.in_change: list[str] = []  # faults that are left
         self.hosts = {
             name: Host(
                 name, directory / name, self.namespaces.prefix(name), self.namespaces.host(name), self.store.environment
@@ -242,16 +244,25 @@ class World:
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:7.1f} s  {text}", flush=True)
 
+    def configure(self, **options: Any) -> None:
+        """What receivers and drivers read when they start."""
+        settings = {
+            "url": self.network.urls_for_hosts(), "topic": "orders", "subscription": "lake", "walLocation": self.log,
+            "walRetention": "1h", "partitions": self.partitions, "leaseTimeout": LEASE, "reader": "lake", **options,
+        }  # fmt: skip
+        self.file.write_text(yaml.safe_dump(settings))
+
     def start(self) -> None:
+        self.configure(ingest="apart")
         for host in self.hosts.values():
             host.receive(self.file)
-        attached = lambda: all(self.holder(slot) for slot in range(PARTITIONS))  # noqa: E731
-        wait_until(attached, "both partitions are received", WITHIN_S, 0.2)
+        attached = lambda: (slots := self.slots()) and all(map(self.holder, slots))  # noqa: E731
+        wait_until(attached, "all partitions are received", WITHIN_S, 0.2)
         known = lambda: self.network["b"].status()["addresses"].get("orders", {}).get("subscriptions", [])  # noqa: E731
-        wait_until(lambda: len(known()) == PARTITIONS, "attached", WITHIN_S, 0.2)
+        wait_until(lambda: len(known()) == self.partitions, "attached", WITHIN_S, 0.2)
         self.active.drive(self.file, self.shared)
         wait_until((self.shared / "checkpoint" / "offsets").is_dir, "the query runs", WITHIN_S, 0.2)
-        self.say(f"received by {[self.holder(slot) for slot in range(PARTITIONS)]}, the query runs")
+        self.say(f"received by {[self.holder(slot) for slot in self.slots()]}, the query runs")
 
     def publish(self, first: int, rows: int) -> list[Publishing]:
         """Both publishers; `ROUND_S` long."""
@@ -259,7 +270,7 @@ class World:
             Publishing(
                 self.network.urls(), "orders",
                 [
-                    Message(b"%d %d" % (publisher, number), message_annotations={"x-opt-partition-key": f"k{number % 7}"})
+                    Message(b"%d %d" % (publisher, number), message_annotations={"x-opt-partition-key": f"k{number % KEYS}"})
                     for number in range(first, first + rows)
                 ],
                 pace_s=100 * ROUND_S / rows, name=f"publisher {publisher}",
@@ -269,11 +280,18 @@ class World:
 
     # -- the log's receivers
 
+    def slots(self) -> list[int]:
+        """Those that are received now."""
+        try:
+            return Wal.open(self.log).slots_of("orders")
+        except WalError:  # the store is away, or the log not made yet
+            return []
+
     def holder(self, slot: int) -> int:
         """The process that receives the slot; 0: nobody."""
         try:
             holder = Wal.open(self.log).holder(slot)
-        except Exception:  # noqa: BLE001 - the store may be away, or the log not made yet
+        except WalError:
             return 0
         return int(holder.rpartition(":")[2] or 0)
 
@@ -354,14 +372,57 @@ class World:
         return "killed and started"
 
     def _cut(self, rng: random.Random) -> str:
-        host = self.hosts[rng.choice(list(self.hosts))]
+        host = self.active if self._changing() else self.hosts[rng.choice(list(self.hosts))]
         self.namespaces.cut(host.name)
         time.sleep(rng.uniform(4.0, 12.0))
         self.namespaces.heal(host.name)
         return f"{host.name} was alone"
 
+    def _change(self, rng: random.Random) -> str:
+        """2, 3, 2 ... partitions, and a fault in between."""
+        for host in self.hosts.values():
+            host.stop()
+        self.partitions = 5 - self.partitions
+        self.configure(ingest="driver", changePartitions=True)
+        self.active.drive(self.file, self.shared)
+        wait_until(self._changing, "the log is between two numbers", WITHIN_S, 0.02)
+        time.sleep(rng.uniform(0.0, 1.5))
+        self.in_change = self.in_change or rng.sample(IN_CHANGE, len(IN_CHANGE))
+        kind, step = self.in_change.pop(), self._changing()
+        what = getattr(self, f"_{kind}")(rng)
+        self.done[f"{kind} while {step}"] += 1
+
+        def over() -> bool:
+            self.driver_lives()
+            return not self._changing()
+
+        wait_until(over, "the number has changed", WITHIN_S, 0.2)
+        for host in self.hosts.values():
+            host.stop()
+        self.start()
+        return f"{self.partitions} partitions; while {step or 'nothing was left'}, {kind}: {what}"
+
+    def _changing(self) -> str:
+        """How far a change of partitions has come; empty: there is none."""
+        wal = Wal.open(self.log)
+        return next((str(wal.before[slot].step) for slot in wal.in_change()), "")
+
+    def _thaw(self, rng: random.Random) -> str:
+        """The process that changes the number is frozen, and goes on when another host's does it."""
+        slot, one = self._someone(rng)
+        os.kill(one, signal.SIGSTOP)
+        dead = self.active
+        dead.kill("tests.spark.two_hosts", "org.apache.spark.deploy.SparkSubmit")
+        self.active = next(host for host in self.hosts.values() if host is not dead)
+        self.active.drive(self.file, self.shared)
+        try:
+            wait_until(lambda: self.holder(slot) not in (0, one), "another one has the slot", WITHIN_S, 0.02)
+        finally:
+            os.kill(one, signal.SIGCONT)
+        return f"{one} on {dead.name} thawed when {self.holder(slot)} on {self.active.name} had its lease"
+
     def _someone(self, rng: random.Random) -> tuple[int, int]:
-        slot = rng.randrange(PARTITIONS)
+        slot = rng.choice(self.slots())
         return slot, int(wait_until(lambda: self.holder(slot), "somebody receives", WITHIN_S, 0.1))
 
     def driver_lives(self) -> None:
@@ -388,47 +449,57 @@ def _latest(directory: Path) -> int:
 # -- the table
 
 
-def table(lake: Path) -> Iterator[tuple[int, int, bytes]]:
-    """(partition, offset, value) of each row that Spark's file sink has committed."""
+def table(lake: Path) -> Iterator[tuple[int, int, int, bytes]]:
+    """(batch, partition, offset, value) of each row that Spark's file sink has committed."""
     import pyarrow.parquet as pq
 
-    files: dict[str, None] = {}
-    for log in (lake / "_spark_metadata").iterdir():
-        if not log.name.startswith("."):
-            files.update(dict.fromkeys(json.loads(line)["path"] for line in log.read_text().splitlines()[1:]))
-    for path in files:
+    files: dict[str, int] = {}
+    for log in sorted((lake / "_spark_metadata").glob("[0-9]*"), key=lambda log: int(log.stem)):
+        for line in log.read_text().splitlines()[1:]:  # of N.compact: all files until then
+            files.setdefault(json.loads(line)["path"], int(log.stem))
+    for path, batch in files.items():
         read = pq.read_table(path.removeprefix("file://"), columns=["partition", "offset", "value"])
-        yield from zip(*(column.to_pylist() for column in read.columns), strict=True)
+        for row in zip(*(column.to_pylist() for column in read.columns), strict=True):
+            yield batch, *row
 
 
 def judge(lake: Path, rows: int) -> Counter[str]:
     found = sorted(table(lake))
-    seen: Counter[bytes] = Counter(value for _, _, value in found)
+    seen: Counter[bytes] = Counter(value for *_, value in found)
     result = Counter(rows=len(found), lost=PUBLISHERS * rows - len(seen), duplicate=len(found) - len(seen), disorder=0)
-    last: dict[tuple[int, bytes], int] = {}
-    for partition, _, value in found:
+    last: dict[tuple[str, int, bytes], int] = {}
+    for _, partition, _, value in found:
         publisher, number = value.split()
-        result["disorder"] += int(number) <= last.get((partition, publisher), -1)
-        last[partition, publisher] = int(number)
+        for place in (("partition", partition, publisher), ("key", int(number) % KEYS, publisher)):
+            result["disorder"] += int(number) <= last.get(place, -1)
+            last[place] = int(number)
     return result
 
 
 # -- the run
 
 
-def torture(directory: Path, faults: int, seed: int, rate: int) -> int:
+def rounds(kinds: list[str]) -> Iterator[list[str]]:
+    """Two faults each; a change is the first, since publishers publish then."""
+    left = kinds[::-1]
+    while left:
+        one = left.pop()
+        yield [one, left.pop()] if left and left[-1] != "change" else [one]
+
+
+def torture(directory: Path, faults: int, kinds: Sequence[str], seed: int, rate: int) -> int:
     rng = random.Random(seed)
     drawn: list[str] = []
     while len(drawn) < faults:
-        drawn += rng.sample(FAULTS, len(FAULTS))
+        drawn += rng.sample(kinds, len(kinds))
     world = World(directory)
     try:
         world.start()
         rows = 0  # of each publisher
-        for at in range(0, faults, AT_ONCE):
+        for together in rounds(drawn[:faults]):
             publishings = world.publish(rows, int(rate * ROUND_S))
             rows += int(rate * ROUND_S)
-            for kind in drawn[at : min(at + AT_ONCE, faults)]:
+            for kind in together:
                 world.fault(kind, rng)
                 world.driver_lives()
             for publishing in publishings:
@@ -469,7 +540,7 @@ def drive(file: str, shared: str, address: str) -> None:
     where["spark.hadoop.fs.permissions.umask-mode"] = "002"
     memory = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
     session("lake", **{**QUICK, **where, **memory, "spark.executor.extraJavaOptions": "-XX:+UseSerialGC"})
-    sys.argv = ["lake.py", file, shared, "--apart", "lake", "--every", "1 seconds"]
+    sys.argv = ["lake.py", file, shared, "--every", "1 seconds"]
     lake.main()
 
 
@@ -480,6 +551,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--faults", type=int, default=len(FAULTS))
+    parser.add_argument("--kinds", nargs="+", choices=FAULTS, default=FAULTS, help="of faults")
     parser.add_argument("--seed", type=int, default=18)
     parser.add_argument("--rate", type=int, default=500, help="messages a second of each publisher")
     args = parser.parse_args()
@@ -498,7 +570,7 @@ def main() -> int:
         command, environment = command_inside([*named, sys.executable, "-m", "tests.spark.two_hosts", *sys.argv[1:]])
         return subprocess.run(command, env=environment, check=False).returncode
     print(f"seed {args.seed}, {args.faults} faults", flush=True)
-    return torture(args.directory, args.faults, args.seed, args.rate)
+    return torture(args.directory, args.faults, args.kinds, args.seed, args.rate)
 
 
 if __name__ == "__main__":

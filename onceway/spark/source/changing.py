@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 from onceway.client.connection import Connection
 from onceway.spark.errors import SparkSourceError
-from onceway.spark.source.receiving import LEAVE_WITHIN_S, Ingest, Lines, all_of
+from onceway.spark.source.receiving import LEAVE_WITHIN_S, Ingest, all_of
 from onceway.spark.wal import Step
 
 
@@ -17,17 +16,14 @@ class Change(Ingest):
 
     The new subscriptions are there first and accept nothing.  So what is published from then on reaches both, and
     publishers come to stand; what the old ones have appended by then, the new ones leave out (`Wal.repeats`).  A
-    successor begins again with what the manifest says.
+    successor takes the change before it receives, and begins again with what the manifest says then: where this says
+    that the old partitions are drained, nobody appends to them any more.
     """
-
-    def __init__(self, config: dict[str, Any], tell: Lines) -> None:
-        super().__init__(config, tell)
-        self._receiving = self._wal.in_change(Step.DRAINING)
 
     async def run(self) -> None:
         """Never returns."""
+        await super().run()
         if self._receiving:
-            await super().run()
             self._wal = self._wal.change_to(Step.DRAINED)
         if self._wal.in_change():
             await self._end()
@@ -36,6 +32,10 @@ class Change(Ingest):
         await asyncio.Event().wait()
 
     async def _work(self, connection: Connection) -> None:
+        self._wal = self._wal.take_change()  # the slots' locks and leases are ours; nothing is fenced off yet
+        self._receiving = self._wal.in_change(Step.DRAINING)
+        if not self._receiving:
+            return
         for slot in self._slots:
             if slot not in self._receiving:
                 await self._subscribe(connection, slot, credit=1)
@@ -53,8 +53,6 @@ class Change(Ingest):
                 f"more comes than can be drained within {self._config['drain_timeout_s']:g} s: the number of "
                 "partitions stays; start the query again with a longer drainTimeout"
             ) from None
-        for receiver in self._receivers.values():
-            receiver.writer.check_ours()  # what one that was frozen has appended may not count
         raise _Drained
 
     async def _end(self) -> None:

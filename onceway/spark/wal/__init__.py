@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import uuid as uuids
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from onceway.spark.errors import WalError, WalForeign, explain
-from onceway.spark.files import Disk, Documents, is_bucket, local_path, locked_by, remove_unfinished
+from onceway.spark.errors import WalError, WalForeign, explain, fenced_off
+from onceway.spark.files import Disk, Documents, is_bucket, local_path, locked_by
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
-from onceway.spark.wal.fencing import DOCUMENTS, sync_marks, take_lock
+from onceway.spark.wal.fencing import DOCUMENTS, sync_marks
 from onceway.spark.wal.leases import LASTS_S, FileSwap, holder_of
 from onceway.spark.wal.objects import objects_at
 from onceway.spark.wal.reading import DirectoryReader, SlotReader
@@ -31,10 +32,8 @@ from onceway.spark.wal.writing import SlotWriter, WalSettings
 FORMAT = 2
 MANIFEST = "wal.json"
 _PROGRAM = "onceway write-ahead log"
-_LOCK = "wal.lock"
 _READER = "reader-"
 _READER_NAME = re.compile(r"reader-(.+)\.json")
-_LOCK_TIMEOUT_S = 10.0
 
 
 class Step(StrEnum):
@@ -69,6 +68,7 @@ class Wal:
     slots: dict[int, str]  # slot -> topic; the slots of one topic are numbered in the order of its partitions
     partitions: int = 1  # of each topic
     before: dict[int, Before] = field(default_factory=dict)  # slots of an earlier number of partitions, by slot
+    changer: str = ""  # names the process that carries out the present change
 
     @classmethod
     def open_or_create(
@@ -88,62 +88,36 @@ class Wal:
         number of partitions (`in_change`, `change_to`) where the log has another one.  Raises WalForeign (another
         subscription's, another program's, another format's), WalError (not a directory, no permission, no room).
         """
-        if is_bucket(location):
-            return cls._make_in_bucket(location.rstrip("/"), subscription, topics, container, partitions, change)
-        path = path_of(location)
+        path = _place(location)
         disk = disk or Disk()
         try:
-            if not os.path.isdir(path):
+            if not is_bucket(path) and not os.path.isdir(path):
                 disk.make_directory(path)
                 disk.sync_directory(os.path.dirname(path))
-            lock = take_lock(os.path.join(path, _LOCK), _LOCK_TIMEOUT_S)
-            try:
-                remove_unfinished(path, f"{MANIFEST}.", disk)
-                strange = [name for name in os.listdir(path) if name != _LOCK]
-                document = FileDocument(os.path.join(path, MANIFEST), DOCUMENTS, disk)
-                wal, content = cls._make(document, path, strange, subscription, topics, container, partitions, change)
-                if content is not None:
-                    document.write(content)
-                return wal
-            finally:
-                lock.release()
+            document = _document(path, MANIFEST, DOCUMENTS, disk)
+            while True:
+                wal, content = cls._make(document, path, subscription, topics, container, partitions, change)
+                if content is None or document.swap(content):
+                    return wal
         except OSError as error:
             raise explain(error, path, "making the log") from error
-
-    @classmethod
-    def _make_in_bucket(
-        cls,
-        location: str,
-        subscription: str,
-        topics: Sequence[str],
-        container: str | None,
-        partitions: int,
-        change: bool,
-    ) -> Wal:
-        while True:
-            document = ObjectDocument(objects_at(location), location, MANIFEST, DOCUMENTS)
-            strange = objects_at(location).after("", "")[:1]
-            wal, content = cls._make(document, location, strange, subscription, topics, container, partitions, change)
-            if content is None or document.swap(content):
-                return wal
 
     @classmethod
     def _make(
         cls,
         document: Document,
         location: str,
-        strange: Sequence[str],
         subscription: str,
         topics: Sequence[str],
         container: str | None,
         partitions: int,
         change: bool,
     ) -> tuple[Wal, dict[str, Any] | None]:
-        """The log, and what is to be written, if anything.  strange: what is there beside the manifest."""
+        """The log, and what is to be written, if anything."""
         manifest = document.path
         content = document.read()
         if content is None:
-            if strange:
+            if strange := _strange(location):
                 raise WalForeign(
                     f"{location}: holds {min(strange)!r} and no {MANIFEST}; give a new or empty place as walLocation, "
                     f"or if this was a log, restore its {MANIFEST}: without it nobody knows whose rows these are"
@@ -192,7 +166,7 @@ class Wal:
         """All slots receive for the last time."""
         current = [slot for slot in self.slots if slot not in self.before]
         ended = {slot: Before(self.partition_of(slot), self.partitions, self._unsettled(slot)) for slot in current}
-        return replace(self, partitions=partitions, before={**self.before, **ended})
+        return replace(self, partitions=partitions, before={**self.before, **ended}, changer="")
 
     def _unsettled(self, slot: int) -> int:
         """The first row that the network may not have settled: it shows such a message to new subscriptions too."""
@@ -203,25 +177,35 @@ class Wal:
         """The slots that the present change of partitions is about; with steps, if it has come to one of these."""
         return [slot for slot, one in self.before.items() if one.step in (steps or (Step.DRAINING, Step.DRAINED))]
 
+    def take_change(self) -> Wal:
+        """Who calls this carries out the change of partitions; from now on, no process that did so before can go on.
+
+        So where one has written that a step is done, no other had begun to do it again.
+        """
+        return self._swap(lambda wal: replace(wal, changer=secrets.token_hex(8)))
+
     def change_to(self, step: Step) -> Wal:
-        """The change of partitions has come so far.  Durable."""
+        """The change of partitions has come so far.  Durable.  Raises WalFenced where another process has taken it."""
+        if step is Step.DRAINED and not is_bucket(self.location):
+            for slot in self.in_change():
+                # nobody will recover it after a power cut, so its end must be on the disk
+                sync_marks(os.path.join(self.location, str(slot)))
+
+        def done(wal: Wal) -> Wal:
+            if wal.changer != self.changer:
+                raise fenced_off(f"{self.location}/{MANIFEST}")
+            return replace(
+                wal, before=wal.before | {slot: replace(wal.before[slot], step=step) for slot in wal.in_change()}
+            )
+
+        return self._swap(done)
+
+    def _swap(self, change: Callable[[Wal], Wal]) -> Wal:
         document = self.document(MANIFEST, DOCUMENTS)
         while True:
             content = document.read()
             assert content is not None
-            wal = self._of(content, self.location, document.path)
-            changing = wal.in_change()
-            if not changing or wal.partitions != self.partitions:
-                return wal  # another process has been quicker
-            before = {slot: replace(wal.before[slot], step=step) for slot in changing}
-            wal = replace(wal, before={**wal.before, **before})
-            if isinstance(document, FileDocument):
-                for slot in changing if step is Step.DRAINED else ():
-                    # nobody will recover it after a power cut, so its end must be on the disk
-                    sync_marks(os.path.join(self.location, str(slot)))
-                document.write(wal._content())
-                return wal
-            assert isinstance(document, ObjectDocument)
+            wal = change(self._of(content, self.location, document.path))
             if document.swap(wal._content()):
                 return wal
 
@@ -236,12 +220,13 @@ class Wal:
             "partitions": self.partitions,
             "slots": {str(number): topic for number, topic in self.slots.items()},
             "before": before,
+            "changer": self.changer,
         }
 
     @classmethod
     def open(cls, location: str) -> Wal:
         """The existing log.  Raises WalForeign where there is none."""
-        path = location.rstrip("/") if is_bucket(location) else path_of(location)
+        path = _place(location)
         document = _document(path, MANIFEST, DOCUMENTS)
         try:
             content = document.read()
@@ -273,6 +258,7 @@ class Wal:
                 int(slot): Before(partition, of, first, Step(step))
                 for slot, (partition, of, first, step) in content["before"].items()
             },
+            content.get("changer", ""),  # logs of this format from before there was one lack it
         )
 
     def document(self, name: str, documents: Documents) -> Document:
@@ -346,10 +332,20 @@ class Wal:
         return f"{self.subscription}.{self.partition_of(slot)}-of-{partitions}"
 
 
-def _document(location: str, name: str, documents: Documents) -> Document:
+def _document(location: str, name: str, documents: Documents, disk: Disk | None = None) -> Document:
     if is_bucket(location):
         return ObjectDocument(objects_at(location), location, name, documents)
-    return FileDocument(os.path.join(location, name), documents)
+    return FileDocument(os.path.join(location, name), documents, disk)
+
+
+def _place(location: str) -> str:
+    return location.rstrip("/") if is_bucket(location) else path_of(location)
+
+
+def _strange(location: str) -> list[str]:
+    """Some of what is there besides a manifest, or one that was never finished."""
+    names = objects_at(location).after("", "") if is_bucket(location) else os.listdir(location)
+    return [name for name in names if not name.startswith(f"{MANIFEST}.")]
 
 
 def path_of(location: str) -> str:

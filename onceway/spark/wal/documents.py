@@ -1,7 +1,7 @@
 """Small JSON documents of a log, wherever it lives: in a file, or an object of a store.
 
-A document has one writer at a time.  In a file the log's locks and epochs keep others away; an object is replaced only
-where it is still the one that this writer knows.
+`write` is for a document that has one writer at a time: of a file the log's locks and epochs keep others away, and an
+object is replaced only where it is still the one that this writer knows.  `swap` needs none of these.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ class Document(Protocol):
         """Durable when it returns."""
         ...
 
+    def swap(self, content: Mapping[str, Any]) -> bool:
+        """`write` in place of what was read or written here last; False where that is no longer there."""
+        ...
+
 
 class FileDocument:
     def __init__(self, path: str, documents: Documents, disk: Disk | None = None) -> None:
@@ -33,6 +37,7 @@ class FileDocument:
         self._documents = documents
         self._disk = disk or Disk()
         self._seen: tuple[int, int, int] | None = None
+        self._data: bytes | None = None
         self._content: dict[str, Any] | None = None
 
     def read(self) -> dict[str, Any] | None:
@@ -42,10 +47,21 @@ class FileDocument:
             return self._content  # it was there: it is being restored, or was removed by hand
         seen = (status.st_ino, status.st_mtime_ns, status.st_size)
         if seen != self._seen:
-            self._content = self._documents.read(self.path)
+            with open(self.path, "rb") as file:
+                self._data = file.read()
+            self._content = self._documents.parse(self.path, self._data)
             self._seen = seen
         return self._content
 
     def write(self, content: Mapping[str, Any]) -> None:
-        self._documents.write(self.path, content, self._disk)
+        self._data = self._documents.dump(content)
+        self._disk.replace(self.path, self._data)
         self._seen = None
+
+    def swap(self, content: Mapping[str, Any]) -> bool:
+        data = self._documents.dump(content)
+        self._seen = None
+        if not self._disk.swap(self.path, self._data, data):
+            return False
+        self._data = data
+        return True

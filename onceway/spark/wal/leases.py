@@ -64,7 +64,11 @@ class FileSwap:
         finally:
             fresh.unlink()
         self._number += 1
-        for number in self._numbers():
+        numbers = self._numbers()
+        if max(numbers) > self._number:  # others have gone on while this process stood still, and removed this number
+            self._path(self._number).unlink(missing_ok=True)
+            return False
+        for number in numbers:
             if number < self._number:
                 self._path(number).unlink(missing_ok=True)
         return True

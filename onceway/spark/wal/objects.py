@@ -52,9 +52,14 @@ class Objects(Protocol):
         ...
 
 
-@lru_cache(maxsize=16)
 def objects_at(location: str) -> Objects:
-    """The store of an `s3://bucket/prefix`.  Endpoint, region and keys come from the environment (AWS_...)."""
+    """The store of an `s3://bucket/prefix`.  Endpoint, region and keys come from the environment (AWS_...), as it is
+    now: a notebook may change it between two queries."""
+    return _objects(location, tuple(one for one in os.environ.items() if one[0].startswith("AWS_")))
+
+
+@lru_cache(maxsize=16)
+def _objects(location: str, environment: tuple[tuple[str, str], ...]) -> Objects:
     return S3Objects(location)
 
 
