@@ -66,7 +66,7 @@ class Router:
         """token: makes what nobody can guess, for the addresses of dynamic nodes; None: there are none."""
         self.config = config
         self.token = token
-        self.attach_numbers = count()
+        self.numbers = count()  # of connections, and of attaches without an address
         self.log = log
         self.now = now
         self.incarnation = incarnation

@@ -140,9 +140,11 @@ class Ingress:
                 self.core.drain()  # protocol 3.3: messages to oneself go before the rest
 
     def _is_surely_later(self, publisher: Publisher, older: Publisher) -> bool:
-        if publisher.connection is not None and publisher.connection is older.connection:
-            return True
-        return publisher.brought_epoch and older.brought_epoch and publisher.term > older.term
+        ours, theirs = publisher.connection, older.connection
+        ordered = publisher.brought_epoch and older.brought_epoch
+        if ours is None or theirs is None or (ordered and ours != theirs):
+            return ordered and publisher.term > older.term
+        return ours >= theirs  # a client attaches on the last connection that it has opened
 
     def _refuse_stolen(self, port: PublisherPort, epoch: int) -> None:
         port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: epoch})

@@ -87,7 +87,7 @@ class PublisherAttach:
     wants_completion: bool = False  # the port is a CompletionPort
     term: Term | None = None  # of a feed: its publisher's (protocol 16.12)
     makes_node: bool = False  # the address is a dynamic target's, just made
-    connection: object = None  # where it was read: of two attaches on one connection, it is known which is later
+    connection: int | None = None  # where it was read: the number of its connection, in the order of their beginnings
 
 
 @dataclass(slots=True)

@@ -87,6 +87,7 @@ class ClientConnection:
         "core",
         "limits",
         "log",
+        "number",
         "pending_expiries",
         "output_paused",
         "ports",
@@ -101,6 +102,7 @@ class ClientConnection:
     def __init__(self, router: Router, settings: ConnectionSettings, now: float, address: str = "") -> None:
         """address: host:port of the client, for the log."""
         self.router = router
+        self.number = next(router.numbers)
         self.core: Core = router.core
         self.log = ClientLog(router.log, address)
         self.connection = Connection(settings, server=True, now=now)
@@ -417,7 +419,7 @@ class ClientConnection:
                 asking.open()
             elif isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
-                publisher.connection, publisher.unsettled_window = self, self.limits.unsettled_window
+                publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)
                 anonymous = publisher.address == ANONYMOUS_TARGET

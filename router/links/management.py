@@ -14,6 +14,7 @@ What requests mean is not known here (`onceway.amqp_management`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -51,6 +52,8 @@ MOST_REQUESTS: Final = 16  # of one link, not answered yet
 MAX_REQUEST: Final = 64 << 10  # bytes
 STARTING: Final = f"{MANAGEMENT}: this router is starting; come again"
 
+_NODES: Final = re.compile(rf"(?:amqp:/)?(?:_local/|_topo/0/([^/]+)/)?{re.escape(MANAGEMENT)}")
+
 Answer = Callable[[Message], None]
 
 
@@ -74,12 +77,15 @@ class ManagementNode(Protocol):
 
 def managed_router(address: object, config: RouterConfig) -> str | None:
     """The router whose management node has this address: `$management` is ours, `_topo/0/NAME/$management` the one by
-    which tools of other routers ask for one of a network. None: it is no management node's."""
-    if not isinstance(address, str) or not address.endswith(MANAGEMENT):
+    which tools of other routers ask for one of a network. None: it is no management node's. RemoteProtocolError: it is
+    that of a router that the network does not have."""
+    found = _NODES.fullmatch(address) if isinstance(address, str) else None
+    if found is None:
         return None
-    if address == MANAGEMENT:
-        return config.name
-    return next((name for name in config.routers if address == f"_topo/0/{name}/{MANAGEMENT}"), None)
+    name = found[1] or config.name
+    if name not in config.routers:
+        raise RemoteProtocolError(NOT_FOUND, f"{address!r:.80}: this network has no router {name!r:.60}")
+    return name
 
 
 def answer_to(asked: Message, status: int, text: str, body: Any = None, condition: str | None = None) -> Message:

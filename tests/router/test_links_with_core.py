@@ -453,30 +453,30 @@ def test_messages_that_are_aborted_leave_nothing_and_their_credit_comes_back(
     assert receiver.delivery_count == 1, "the subscriber has not seen the others"
 
 
-@pytest.mark.parametrize(("remembers", "at_once"), [(True, True), (False, False)], ids=["epochs", "plain"])
-def test_a_publisher_is_stolen_by_the_attach_where_its_order_is_certain(
-    clients: Clients, remembers: bool, at_once: bool
-) -> None:
-    properties = [epoch(n, onceway_incarnation=ULong(1)) if remembers else None for n in (1, 2)]
-    first, second = clients.connect("p"), clients.connect("p")
+@pytest.mark.parametrize("where", ["on its connection", "on a later one", "on a later one, with epochs"])
+def test_a_publisher_is_stolen_by_its_second_attach(clients: Clients, where: str) -> None:
+    properties = [epoch(n, onceway_incarnation=ULong(1)) if "epochs" in where else None for n in (1, 2)]
+    first = clients.connect("p")
     link = first.sender(properties=properties[0])
-    second.session.sender("out").attach(target=Target("orders"), source=Source(), properties=properties[1])
+    second = first if where == "on its connection" else clients.connect("p")
+    session = second.connection.begin()
+    session.sender("out").attach(target=Target("orders"), source=Source(), properties=properties[1])
     clients.to_router(second)  # the answer is not read yet, so nothing shows that the client is there
-    assert bool(clients.router.core.addresses["orders"].ingress.publishers) is not at_once
-    clients.exchange()
-    assert first.detached(link).error is not None  # by the answer to the echo at the latest
-
-
-def test_a_publisher_without_epochs_is_stolen_by_an_attach_on_its_connection(clients: Clients) -> None:
-    client = clients.connect("p")
-    link = client.sender()
-    client.connection.begin().sender("out").attach(target=Target("orders"), source=Source())
-    clients.to_router(client)
     assert not clients.router.core.addresses["orders"].ingress.publishers
     clients.exchange()
-    error = client.detached(link).error
+    error = first.detached(link).error
     assert error is not None
     assert error.condition == "amqp:link:stolen"
+
+
+def test_a_publisher_is_not_stolen_by_an_attach_on_an_earlier_connection_that_may_be_abandoned(
+    clients: Clients,
+) -> None:
+    abandoned, present = clients.connect("p"), clients.connect("p")
+    present.sender()
+    abandoned.session.sender("out").attach(target=Target("orders"), source=Source())
+    clients.to_router(abandoned)
+    assert clients.router.core.addresses["orders"].ingress.publishers
 
 
 LARGE = Message(b"x" * 20_000).encode()

@@ -359,7 +359,7 @@ def test_a_link_without_an_address_asks_management_nodes_between_its_messages() 
         link.send([b"%d" % link.delivery_count], [Message("x", properties=Properties(to=to, **properties)).encode()])
         clients.exchange()
 
-    for to in ("replies", "$management", "_topo/0/a/$management", "replies"):
+    for to in ("replies", "amqp:/_local/$management", "amqp:/_topo/0/a/$management", "replies"):
         say(to, reply_to="replies")
     for request in asked.requests:
         request.answer(Message("answer"))
@@ -376,6 +376,11 @@ def test_a_link_without_an_address_asks_management_nodes_between_its_messages() 
     }
     assert refused == {4: "amqp:invalid-field", 21: "amqp:resource-limit-exceeded"}
     assert len(states) == 22
+    say("_topo/0/b/$management", reply_to="replies")
+    nowhere = client.seen(Dispositions, link)[-1].state.error
+    unknown = "'_topo/0/b/$management': this network has no router 'b'"
+    assert (nowhere.condition, nowhere.description) == ("amqp:not-found", unknown)
+    assert error(client, client.sender("asks b", target=Target("_topo/0/b/$management"))) == ("amqp:not-found", unknown)
     link.detach(None, closed=True)
     clients.exchange()
     asked.requests[2].answer(Message("too late"))

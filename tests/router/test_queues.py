@@ -53,7 +53,9 @@ def test_idle_consumers_take_turns() -> None:
     publisher = mesh.publisher("a")
     for i in range(6):
         publisher.send(f"m{i}")
-    assert sorted(bodies(*consumers)) == [["m0", "m3"], ["m1", "m4"], ["m2", "m5"]]
+        publisher.send(f"n{i}")
+        mesh.pass_time(0.005)  # more than 10 ms / 3
+    assert sorted(bodies(*consumers)) == [["m0", "n0", "m3", "n3"], ["m1", "n1", "m4", "n4"], ["m2", "n2", "m5", "n5"]]
 
 
 def test_who_has_much_in_hand_gets_consecutive_messages_at_once() -> None:
@@ -77,8 +79,9 @@ def test_who_accepts_fast_gets_consecutive_messages_at_once() -> None:
     publisher.send(*[f"m{i}" for i in range(8)])
     assert [len(consumer.got) for consumer in consumers] == [4, 4]
     mesh.run()
-    publisher.send(*[f"n{i}" for i in range(4)])
-    mesh.run()
+    publisher.send("n0", "n1")
+    publisher.send("n2", "n3")
+    mesh.pass_time(0.006)  # its turn is over
     publisher.send(*[f"o{i}" for i in range(4)])
     more = sorted([got.body for got in consumer.got[4:]] for consumer in consumers)
     assert more == [["n0", "n1", "n2", "n3"], ["o0", "o1", "o2", "o3"]]

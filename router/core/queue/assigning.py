@@ -51,6 +51,7 @@ class Assigning:
     def __init__(self, records: QueueRecords) -> None:
         self.records = records
         self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}  # who was served longest ago first
+        self._turn_began = 0.0  # of who was served last
 
     def on_credit(self, sender: str, message: m.Credit) -> None:
         """A consumer takes so many deliveries from here (protocol 16.3)."""
@@ -83,8 +84,8 @@ class Assigning:
 
     def distribute(self) -> None:
         """Assigns what is free to consumers with credit: the nearest first, of these the one that has least, and of
-        several the one served longest ago. It gets several at once, as far as that makes little difference: what each
-        run costs is spread over more deliveries (protocol 16.3)."""
+        several the one served longest ago. It gets several at once or one after the other, as far as that makes little
+        difference: what each run costs is spread over more deliveries (protocol 16.3)."""
         if not (self.records.free.starts and self.records.may_assign()):
             return
         if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
@@ -140,7 +141,7 @@ class Assigning:
             has = {each: each.syncing.size for each in self._nearest(able)}
             share = -(-(stop - start) // len(has))
             while start < stop and has:
-                entry = min(has, key=has.__getitem__)
+                entry = self._next(has, ready)
                 grant = ready[entry]
                 n = min(grant.left, max(share, has[entry] // 2, grant.pace(records.core.now)), stop - start)
                 records.free.remove(start, start + n)
@@ -151,6 +152,16 @@ class Assigning:
                 if grant.left <= 0:
                     del ready[entry], has[entry]
                     able.remove(entry)
+
+    def _next(
+        self, has: dict[SubscriptionEntry, int], ready: dict[SubscriptionEntry, ConsumerGrant]
+    ) -> SubscriptionEntry:
+        """Returns who is served now: in its turn who was served last, if it accepts fast."""
+        now, last = self.records.core.now, next(reversed(self.grants))
+        if last in has and now - self._turn_began < PACE_S / len(has) and has[last] < ready[last].pace(now):
+            return last
+        self._turn_began = now
+        return min(has, key=has.__getitem__)
 
     def _of_group(
         self, group: int, able: list[SubscriptionEntry], excluded: dict[m.SubscriptionName, Term]
