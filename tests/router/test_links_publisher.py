@@ -301,17 +301,6 @@ def test_a_link_that_the_core_has_dropped_hears_nothing_more(clients: Clients, c
     clients.exchange()
 
 
-def test_stolen_may_leave_the_link_open(clients: Clients, core: Any) -> None:
-    client = clients.connect()
-    link = client.sender()
-    core.publishers[0].detach("amqp:link:stolen", "elsewhere", {"onceway:epoch": 9}, False)
-    clients.exchange()
-    detach = client.detached(link)
-    assert not detach.closed
-    assert detach.error is not None
-    assert detach.error.condition == "amqp:link:stolen"
-
-
 def test_outcomes_for_a_link_that_has_just_gone_are_harmless(clients: Clients, core: Any) -> None:
     client = clients.connect()
     link = client.sender()

@@ -158,7 +158,7 @@ class Assigning:
     ) -> SubscriptionEntry:
         """Returns who is served now: in its turn who was served last, if it accepts fast."""
         now, last = self.records.core.now, next(reversed(self.grants))
-        if last in has and now - self._turn_began < PACE_S / len(has) and has[last] < ready[last].pace(now):
+        if last in has and now - self._turn_began < PACE_S / len(has) and 0 < has[last] < ready[last].pace(now):
             return last
         self._turn_began = now
         return min(has, key=has.__getitem__)
