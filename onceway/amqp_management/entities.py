@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 from urllib.parse import quote
 
+from amqp10.decoder import decode_value
 from onceway.overview import Overview
 from onceway.server import RouterServer
 from onceway.status import publishers, records, state_of, subscribers
@@ -32,6 +33,7 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "neighbour": ("cost", "up", "host", "port", "trunk", "failure"),
     "connection": (
         "container", "user", "client", "scheme", "protocol", "sessions", "links", "unread_bytes", "max_frame_size",
+        "properties",
     ),
     "session": ("connection", "channel", "remote_channel", "links", "incoming_window", "outgoing_window"),
     "link": (
@@ -141,6 +143,7 @@ class Entities:
                     "links": len(one.ports),
                     "unread_bytes": one.unread_bytes,
                     "max_frame_size": one.connection.remote_max_frame_size,
+                    "properties": decode_value(one.properties)[0],
                 }
             )
             yield
@@ -160,6 +163,7 @@ class Entities:
                     "links": 0,
                     "unread_bytes": client.unread_bytes,
                     "max_frame_size": None,
+                    "properties": {},
                 }
             )
             yield

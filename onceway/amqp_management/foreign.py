@@ -131,7 +131,7 @@ TYPES: Final[Mapping[str, Foreign]] = {
             "active": Fixed(True),
             "adminStatus": Fixed("enabled"),
             "operStatus": Fixed("up"),
-            "properties": Fixed({}),
+            "properties": "properties",
         },
     ),
     "router.link": Foreign(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
+from amqp10.encoder import encode_value
 from amqp10.errors import (
     DETACH_FORCED,
     FRAME_SIZE_TOO_SMALL,
@@ -73,6 +74,8 @@ SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no c
 # How long settlements wait for other output to be written with: with 20 messages a second on a link, up to the next.
 # Each write is a system call, and wakes the process of a client.
 OUTPUT_DELAY_S: Final = 0.05
+MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
+NO_PROPERTIES: Final = encode_value({})
 OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
@@ -91,6 +94,7 @@ class ClientConnection:
         "pending_expiries",
         "output_paused",
         "ports",
+        "properties",
         "router",
         "scheme",
         "unread_bytes",
@@ -111,6 +115,7 @@ class ClientConnection:
         self.scheme = "amqp"  # of the listener's URL
         self.user: str | None = None  # under which it is counted, once admitted
         self.limits = router.config.limits
+        self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
         self.unread_bytes = 0  # in its transport's buffer while output is paused
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
         self.watched: dict[PublisherLink, None] = {}  # with an open proof: any frame may be the sign of life
@@ -390,7 +395,9 @@ class ClientConnection:
             self.close(Error(Symbol(error.condition), error.description))
             return
         self.log.connected(self)
-        event.open.properties = None  # not needed, and may be large
+        said = encode_value(dict(event.open.properties or {}))
+        self.properties = said if len(said) <= MOST_PROPERTIES else NO_PROPERTIES
+        event.open.properties = None  # as an object it takes more, and may be large
         event.open.offered_capabilities = event.open.desired_capabilities = ()
         if self.router.drain is not None:
             self.router.drain.dismiss(self)

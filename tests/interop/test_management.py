@@ -106,7 +106,7 @@ def test_who_may_read_reads_and_who_may_act_deletes(guarded: Guarded) -> None:
 
 
 def test_entities_and_answers_at_another_router(three_routers: Any) -> None:
-    here = BlockingConnection(three_routers["a"].address, timeout=30)
+    here = BlockingConnection(three_routers["a"].address, timeout=30, properties={"zero": 0})
     there = BlockingConnection(three_routers["c"].address, timeout=30)
     here.create_receiver("orders", name="billing")
     call = asking(here)
@@ -127,6 +127,8 @@ def test_entities_and_answers_at_another_router(three_routers: Any) -> None:
                 assert set(entity) == {*NAMES, *foreign.attributes}, kind
     assert [node["id"] for node in rows(call("QUERY", entityType="io.skupper.router.router.node"))] == ["a", "b", "c"]
 
+    said = [each["properties"] for each in rows(call("QUERY", entityType="onceway.connection"))]
+    assert {"zero": 0} in said
     names = [link["name"] for link in rows(call("QUERY", entityType="onceway.link"))]
     assert len(names) == 3
     pages = [call("QUERY", {"attributeNames": ["name"]}, entityType="onceway.link", offset=n, count=2) for n in (0, 2)]

@@ -5,6 +5,8 @@ Read `publishers.py` next.
 
 from __future__ import annotations
 
+from itertools import count
+
 from chaos.simulation.scenarios.schedule import PUBLISHER_EXPIRY_S, SHORT, P, S, Schedule, Worlds, half_accepted, wider
 from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import MEMORY, UNIQUE
@@ -143,8 +145,9 @@ def sign_of_life_where_the_clock_is_ahead(world: Worlds) -> None:
 
 def sign_of_life_from_before_the_clock_was_set_back(world: Worlds) -> None:
     """P sends m0 through A, and loses that connection before A reads m0. A's clock is set back, and P attaches there
-    again. S has accepted m0, and forgotten it, when A reads the old connection."""
+    again, on a connection that it opened earlier. S has accepted m0, and forgotten it, when A reads the other one."""
     w = wider(world, FaultyWorld)("AB", [P(kind=UNIQUE)], [S()])
+    w.site("A").router.numbers = count(0, -1)
     s = Schedule(w).up("s0@B")
     s.hold(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
     s.attach("p0@A").send("p0")
