@@ -555,7 +555,8 @@ class Ingress:
     def tell_window(self, publisher: Publisher) -> None:
         """Tells the publisher's link how much may come (protocol 6.8)."""
         messages, size, reason = publisher.window()
-        withheld = bool(reason) and self._is_credit_withheld(publisher, reason)
+        ahead = publisher.is_ahead
+        withheld = bool(reason or ahead) and self._is_credit_withheld(publisher, reason)
         could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
         if could_not and not withheld and publisher.flush_at is not None:
             # protocol 8.5: without credit it could not send again what it has in doubt
@@ -567,14 +568,14 @@ class Ingress:
         if waits or self.waiting.since:
             self.waiting.note(publisher, waits)
         publisher.port.set_window(messages, size, reason)
-        if publisher.is_ahead is not publisher.held_back:
-            publisher.held_back = not publisher.held_back
-            cast("SendingPartsPort", publisher.port).hold_back(publisher.held_back)
+        if ahead is not publisher.held_back:
+            publisher.held_back = ahead
+            cast("SendingPartsPort", publisher.port).hold_back(ahead)
 
     def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
-        """Says whether credit is withheld for a reason other than new deliveries of this publisher: subscriptions may
-        accept those only after its flush (protocol 8.5)."""
-        used = publisher.undone or publisher.unsettled or publisher.held_count
+        """Says whether credit is withheld, or without a reason its session held back, for another reason than new
+        deliveries of this publisher: subscriptions may accept those only after its flush (protocol 8.5)."""
+        used = publisher.undone or publisher.unsettled or publisher.held_count or not reason
         return reason == NO_SUBSCRIBERS or not used or self._is_resending(publisher)
 
     def _is_resending(self, publisher: Publisher) -> bool:

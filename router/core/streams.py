@@ -172,7 +172,14 @@ class Streams:
         publisher.needs_question[FLUSH] = publisher.questions_asked + 1
         self.ask(publisher)
 
+    def flush_after_turn(self, publisher: Publisher) -> None:
+        """What waited for its turn is taken: a FLUSH that has waited for that goes on (protocol 8.5)."""
+        if publisher.flush_at is None and FLUSH not in publisher.needs_question:
+            self.flush_due(publisher)
+
     def _flush(self, publisher: Publisher) -> None:
+        if publisher.held_parts:  # sent again before its answer, and bound to no position yet
+            return
         publisher.unknown = False
         publisher.expected = {}
         flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)

@@ -65,8 +65,9 @@ class Turns:
         if not self.waiting:
             self._give_back()
             return
-        self.holder = self.waiting.popleft()
-        self.address.ingress.take_held_parts(self.holder)
+        self.holder = publisher = self.waiting.popleft()
+        self.address.ingress.take_held_parts(publisher)
+        self.address.streams.flush_after_turn(publisher)
         self.look()
 
     def on_turn(self, sender: str, message: m.Turn) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from chaos.simulation.defects.taking import Patch
+from chaos.simulation.defects.taking import Patch, always
 from router.core.deliveries import Deliveries
 from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
+from router.core.ingress import Ingress
 from router.core.irregular import Irregular
 from router.core.publisher import Publisher
 from router.core.records import Records
+from router.core.streams import Streams
 from router.core.subscriber import Subscriber
 from router.core.turns import Turns
 from router.links.subscriber_link import SubscriberLink
@@ -44,6 +46,22 @@ def begins_at_once(self: Turns, publisher: Publisher) -> None:
     self._given()
 
 
+def held_back_with_credit(self: Ingress, publisher: Publisher, reason: str) -> bool:
+    return bool(reason) and WITHHELD(self, publisher, reason)
+
+
+WITHHELD = Ingress._is_credit_withheld
+
+
+def flushes_at_once(self: Streams, publisher: Publisher) -> None:
+    parts, publisher.held_parts = publisher.held_parts, []
+    FLUSH(self, publisher)
+    publisher.held_parts = parts
+
+
+FLUSH = Streams._flush
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.12.6: S takes the half of it that it has for all of it
     "large_publisher_aborts": ([(SubscriberLink, "abort", ended_in_place_of_aborted)], "a message"),
@@ -57,6 +75,13 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "large_released": ([(Deliveries, "_release", released_and_not_asked_for)], "G4"),
     # protocol 6.12.10: s0 is in the middle of the one, s1 in the middle of the other
     "large_two_at_a_time": ([(Turns, "want", begins_at_once)], "both wait"),
+    # protocol 8.5.2: what p0 could not send is settled while its session is held back
+    "large_sent_again_waits_for_its_turn": ([(Ingress, "_is_credit_withheld", held_back_with_credit)], "G2"),
+    # protocol 8.5.5: what waits for its turn is settled
+    "large_sent_again_before_the_answer": ([(Streams, "_flush", flushes_at_once)], "G2"),
 }
-EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}
+EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
+    # protocol 8.5.5: nothing is ever settled
+    "large_sent_again_before_the_answer": ([(Streams, "flush_after_turn", always(None))], "G4"),
+}
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
+from chaos.simulation.scenarios.schedule import PUBLISHER_EXPIRY_S, SHORT, P, S, Schedule, Worlds
+from chaos.simulation.world.clients import RECOVERING, UNIQUE
 
 
 def _half_sent(world: Worlds, s0: str, s1: str, *, names: str = "AB", **options: Any) -> Schedule:
@@ -111,3 +112,45 @@ def large_two_at_a_time(world: Worlds) -> None:
     s.release().run()
     assert s.accepted("s0") == s.accepted("s1") == {("p0", 0), ("p1", 0)}, "both wait for each other"
     s.finish()
+
+
+def _sent_again_behind_another(world: Worlds, kind: str) -> Schedule:
+    """s0 has p0's large message and does not accept it. p0 loses its connection, and p1 is in the middle of one."""
+    publishers = [P("p0", kind), P("p1")]
+    publishers[0].size, publishers[1].size = 18_000, 4_000
+    s = Schedule(world("AB", publishers, [S()], address=SHORT, stream_above=600, max_frame_size=1_024, strict=False))
+    s.up("s0@A", "p0@B", "p1@B").hold(("accept",))
+    for _ in range(4):
+        s.send("p0").run()
+    publishers[1].stops = 300
+    s.hold(("go_on",)).send("p1")
+    for _ in range(3):
+        s.step("go_on", "p1").run()
+    return s.lose("p0")
+
+
+def _wait_for_p0(s: Schedule) -> None:
+    """p1 sends too slowly, but not so slowly that it is asked to send all of it again."""
+    for _ in range(7):
+        s.pass_time(PUBLISHER_EXPIRY_S / 6).step("go_on", "p1").run()
+
+
+def large_sent_again_waits_for_its_turn(world: Worlds) -> None:
+    """p0 sends it again. That waits for the end of p1's for longer than p0 is waited for: B must not say that p0 sends
+    nothing again."""
+    s = _sent_again_behind_another(world, RECOVERING)
+    _wait_for_p0(s.attach("p0@B"))
+    s.finish()
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1), ("p0", 2), ("p0", 3), ("p1", 0)}
+
+
+def large_sent_again_before_the_answer(world: Worlds) -> None:
+    """p0 reads late that it has credit, and has been waited for by then. It sends it again, which waits for the end of
+    p1's, and then answers the question."""
+    s = _sent_again_behind_another(world, UNIQUE)
+    s.step("connect", "p0", "B")
+    reads = ("r2c", s.cid("p0"))
+    s.hold(reads).run().pass_time(2.5).step("hb", "p0").run()
+    _wait_for_p0(s)
+    s.release(reads).run().pass_time(2.5).step("hb", "p0").finish()
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1), ("p0", 2), ("p0", 3), ("p1", 0)}
