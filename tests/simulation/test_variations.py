@@ -32,6 +32,7 @@ SEEDS = 100
 NOT_TO_THE_END = {
     "client_whose_twin_subscribes_anew": "a second process starts before there was a first",
     "flush_by_an_abandoned_ingress": "its publisher sends again what it has to report as undecided by then (15)",
+    "large_sent_again_before_the_answer": "the same",
     "no_acknowledgement_though_there_is_a_path": "what a router sends on a trunk that works is lost",
     "queue_two_consumers_fail": "the last consumer closes",
     "sign_of_life_from_before_the_clock_was_set_back": "its later connection has the lower number",

@@ -117,12 +117,11 @@ def large_two_at_a_time(world: Worlds) -> None:
 def _sent_again_behind_another(world: Worlds, kind: str) -> Schedule:
     """s0 has p0's large message and does not accept it. p0 loses its connection, and p1 is in the middle of one."""
     publishers = [P("p0", kind), P("p1")]
-    publishers[0].size, publishers[1].size = 18_000, 4_000
+    publishers[0].size, publishers[1].size, publishers[1].stops = 18_000, 4_000, 300
     s = Schedule(world("AB", publishers, [S()], address=SHORT, stream_above=600, max_frame_size=1_024, strict=False))
     s.up("s0@A", "p0@B", "p1@B").hold(("accept",))
     for _ in range(4):
         s.send("p0").run()
-    publishers[1].stops = 300
     s.hold(("go_on",)).send("p1")
     for _ in range(3):
         s.step("go_on", "p1").run()
