@@ -26,7 +26,7 @@ from router.core.messages import Message
 from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.links.anonymous import AddressPort
-from router.links.client_connection import ClientConnection
+from router.links.client_connection import OUTPUT_DELAY_S, ClientConnection
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
@@ -96,8 +96,8 @@ class Router:
         self._paused: dict[Session, None] = {}  # whose incoming windows are not renewed
         # Connections and ports enter themselves; `flush` and `take_dirty` empty these.
         self.dirty: dict[ClientConnection, None] = {}
-        self.deferred_output: dict[ClientConnection, None] = {}
-        self.output_due: float | None = None  # when that of `deferred_output` is written
+        self.deferred_output: dict[ClientConnection, float] = {}  # and since when, in this order
+        self.output_due: float | None = None  # when the oldest of it is written
         self.watching: dict[ClientConnection, None] = {}
         self.credits: dict[PublisherLink | AddressPort, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
@@ -340,9 +340,18 @@ class Router:
         self.core.tick(now)
         self.mqtt.tick(now)
         if self.output_due is not None and now >= self.output_due:
-            self.output_due = None
-            self.dirty.update(self.deferred_output)
-            self.deferred_output.clear()
+            self._write_deferred(now)
+
+    def _write_deferred(self, now: float) -> None:
+        """Of the output that can wait, write what has waited for half of its time: fewer ticks, and the rest may still
+        go with the next message."""
+        deferred, self.output_due = self.deferred_output, None
+        for connection, since in list(deferred.items()):
+            if since > now - OUTPUT_DELAY_S / 2:
+                self.output_due = since + OUTPUT_DELAY_S
+                return
+            del deferred[connection]
+            self.dirty[connection] = None
 
     def next_deadline(self) -> float | None:
         """When to call `tick`; connections have deadlines of their own."""

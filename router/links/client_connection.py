@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from router.router import Router
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
-# How long settlements wait for other output to be written with: with 20 messages a second on a link, up to the next.
-# Each write is a system call, and wakes the process of a client.
+# How long settlements wait at most for other output to be written with: with 40 messages a second on a link all of them
+# go with the next one. Each write is a system call, and wakes the process of a client.
 OUTPUT_DELAY_S: Final = 0.05
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
@@ -306,7 +306,7 @@ class ClientConnection:
     def output_can_wait(self) -> None:
         """Output that is not urgent may be waiting: it is written with the next urgent output, or a little later."""
         router = self.router
-        router.deferred_output[self] = None
+        router.deferred_output.setdefault(self, router.now)
         if router.output_due is None:
             router.output_due = router.now + OUTPUT_DELAY_S
 

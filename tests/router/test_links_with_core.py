@@ -76,6 +76,23 @@ def test_a_delivery_goes_out_is_accepted_and_is_forgotten_by_all(clients: Client
     nothing_left(clients)
 
 
+def test_output_that_can_wait_is_written_after_half_of_its_time_at_the_earliest(clients: Clients) -> None:
+    """When the oldest is written, a newer one may still go with the next message."""
+    first, second = clients.connect("p"), clients.connect("s")
+    clients.sleep(1)
+    router, began = clients.router, clients.now
+    router.take_dirty()
+    first.served.output_can_wait()
+    router.enter(began + 0.03)
+    second.served.output_can_wait()
+    router.tick(began + 0.05)
+    assert router.take_dirty() == [first.served]
+    assert router.next_deadline() == pytest.approx(began + 0.08)
+    router.tick(began + 0.08)
+    assert router.take_dirty() == [second.served]
+    assert router.next_deadline() is None or router.next_deadline() > began + 1
+
+
 def test_both_subscribers_see_the_same_tag(clients: Clients) -> None:
     p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
     s.receiver(credit=10)
