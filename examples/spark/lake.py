@@ -64,12 +64,13 @@ def main():
     args = parser().parse_args()
     apart = {"ingest": "apart", "reader": args.apart} if args.apart else {}
     trigger = {"availableNow": True} if args.once else {"processingTime": args.every}
-    query = start(session("lake"), options_of(args.file, **apart), args.home, args.format, **trigger)
-    told, tasks = -1, query.sparkSession.sparkContext.statusTracker()
+    spark = session("lake")
+    query = start(spark, options_of(args.file, **apart), args.home, args.format, **trigger)
+    told, tasks = -1, spark.sparkContext.statusTracker()
     while not query.awaitTermination(1):  # raises what the query failed of
         for stage in map(tasks.getStageInfo, tasks.getActiveStageIds()):  # a batch that takes long
             if stage and stage.numTasks > stage.numCompletedTasks > 0:
-                print(f"batch {told + 1}: {stage.numCompletedTasks} of {stage.numTasks} tasks", flush=True)
+                print(f"next batch: {stage.numCompletedTasks} of {stage.numTasks} tasks", flush=True)
         for progress in query.recentProgress:
             if progress.batchId > told and progress.numInputRows:
                 told = progress.batchId

@@ -385,7 +385,10 @@ class World:
         self.partitions = 5 - self.partitions
         self.configure(ingest="driver", changePartitions=True)
         self.active.drive(self.file, self.shared)
-        wait_until(self._changing, "the log is between two numbers", WITHIN_S, 0.02)
+        driver = self.active.driver
+        assert driver is not None
+        begun = lambda: self._changing() or driver.poll() is not None  # noqa: E731
+        assert wait_until(begun, "the log is between two numbers", WITHIN_S, 0.02) is not True, "the query has ended"
         time.sleep(rng.uniform(0.0, 1.5))
         self.in_change = self.in_change or rng.sample(IN_CHANGE, len(IN_CHANGE))
         kind, step = self.in_change.pop(), self._changing()
