@@ -41,7 +41,6 @@ from amqp10.performatives import (
     Detach,
     End,
     Error,
-    Flow,
     Open,
     Performative,
     SaslPerformative,
@@ -358,7 +357,7 @@ class Connection:
     # What the peer sends --------------------------------------------------------------------------------------------
 
     def _received(self, performative: Performative | SaslPerformative, channel: int, events: list[Event]) -> None:
-        """Any frame except transfers and dispositions, which the reader passes to the session."""
+        """Any frame except transfers, dispositions and flows, which the reader passes to the session."""
         handler = _HANDLERS.get(performative.__class__)
         if handler is not None:
             handler(self, performative, channel, events)
@@ -510,6 +509,5 @@ _HANDLERS: Final[dict[type, Callable[[Connection, Any, int, list[Event]], None]]
 
 _HANDLERS_OF_SESSIONS: Final[dict[type, Callable[[Session, Any, list[Event]], None]]] = {
     Attach: Session._received_attach,
-    Flow: Session._received_flow,
     Detach: Session._received_detach,
 }

@@ -1,8 +1,8 @@
-"""Splits bytes into frames, and takes the fast path for transfers and dispositions.
+"""Splits bytes into frames, and takes the fast path for transfers, dispositions and flows.
 
-Frames of a known shape (transfers.py, dispositions.py, pairs.py) are processed in runs; all others are decoded by the
-generic codec and passed to the connection. Violations of the protocol are turned into a detach, end or close here.
-Next: connection.py, session.py.
+Frames of a known shape (transfers.py, dispositions.py, pairs.py, flows.py) are processed in runs; all others are
+decoded by the generic codec and passed to the connection. Violations of the protocol are turned into a detach, end or
+close here. Next: connection.py, session.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from amqp10.dispositions import (
     take_dispositions,
 )
 from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, LinkViolation, RemoteProtocolError, SessionViolation
+from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
-from amqp10.performatives import Disposition, Transfer, decode_performative
+from amqp10.performatives import Disposition, Flow, Transfer, decode_performative
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ _PIECE = 4096  # smaller pieces of input are joined, as each costs some forty by
 _SHAPES = 1024  # remembered per connection, at most
 _LEAST_HEAD = 512  # bytes in which a transfer's performative is looked for
 _SMALLEST_SHAPED = 18  # bytes of a frame that is looked up by its shape
-_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2])  # the last byte of their descriptors
+_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2], FLOW_START[2])  # the last byte of their descriptors
 _unpack_size = Struct(">I").unpack_from
 
 
 class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
-    __slots__ = ("_chunks", "_connection", "_dispositions", "_max_frame_size", "_shapes", "_wanted",
+    __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_wanted",
                  "buffered", "unreadable", "frames")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
@@ -58,6 +59,7 @@ class Reader:
         self._wanted = 0
         self._shapes: dict[bytes, Shape] = {}
         self._dispositions: dict[bytes, DispositionShape] = {}
+        self._flows: dict[bytes, FlowShape] = {}
 
     def join(self, data: bytes) -> bytes:
         """The bytes kept (there must be some) and these; b"" while they are no complete frame."""
@@ -111,6 +113,7 @@ class Reader:
         """Links or sessions have changed: a shape may belong to another link now."""
         self._shapes.clear()
         self._dispositions.clear()
+        self._flows.clear()
 
     def read(self, buf: bytes, offset: int, events: list[Event]) -> int:
         """Process all complete frames from `offset` on; return where the first incomplete one begins."""
@@ -204,6 +207,13 @@ class Reader:
             for first, last, state, settled in ranges:
                 known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
             return after
+        if code == FLOW_START:
+            flows = self._flows.get(flow_key(buf, offset))
+            flow = None if flows is None else flows.read(buf, offset)
+            if flows is not None and flow is not None:
+                flows.session._received_flow(flow, events)
+                self.frames += 1
+                return stop
         return offset
 
     def _are_pairs(self, buf: bytes, offset: int, stop: int, end: int) -> bool:
@@ -239,6 +249,10 @@ class Reader:
             session = self._connection._mapped_session(performative, channel)
             if session is not None:
                 self._read_disposition(session, performative, buf, offset, stop, events)
+        elif performative.__class__ is Flow:
+            session = self._connection._mapped_session(performative, channel)
+            if session is not None:
+                self._read_flow(session, performative, buf, offset, stop, events)
         else:
             self._connection._received(performative, channel, events)
 
@@ -286,3 +300,10 @@ class Reader:
         session._received_disposition(
             disposition.role, first, first if last is None else last, disposition.state, disposition.settled, events
         )
+
+    def _read_flow(self, session: Session, flow: Flow, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
+        if buf[offset + 4] == 2 and buf[offset + 8 : offset + 11] == FLOW_START:
+            if len(self._flows) >= _SHAPES:
+                self._flows.clear()
+            self._flows[flow_key(buf, offset)] = FlowShape(session, buf, offset, stop, flow)
+        session._received_flow(flow, events)

@@ -18,6 +18,7 @@ from amqp10 import (
     Dispositions,
     Event,
     LinkDetached,
+    LinkFlow,
     ReceiverLink,
     Rejected,
     ResumedTransfer,
@@ -32,7 +33,7 @@ from amqp10.frames import AMQP_HEADER, encode_frame
 from amqp10.performatives import Begin, Detach, Disposition, Open, Transfer
 from amqp10.serial import WRAP
 from amqp10.transfers import encode_block, field_spans
-from tests.amqp10.pair import Pair, Wire, frames, only, transfer
+from tests.amqp10.pair import Pair, Wire, flow, frames, only, transfer
 from tests.builds import puts_stand_ins
 
 Encoder = Callable[..., bytes]
@@ -99,6 +100,8 @@ def everything(events: list[Event]) -> list[Any]:
                 said.append((event.link.name, number, event.state, event.settled))
         elif isinstance(event, ResumedTransfer):
             said.append((event.link.name, event.delivery_id, event.tag, event.payload, event.state, event.aborted))
+        elif isinstance(event, LinkFlow):
+            said.append((event.link.name, event.flow))
         elif isinstance(event, LinkDetached | SessionEnded):
             said.append((type(event).__name__, event.error and event.error.condition))
         else:
@@ -143,6 +146,15 @@ def test_a_known_shape_needs_no_generic_codec(style: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(reading, "decode_performative", unexpected)
     data = b"".join(encoded(1001 + n, b"tag1", b"p" * n, **STYLES[style]) for n in range(50))
     assert len(only(wire.feed(data), Transfers).tags) == 50
+
+
+@puts_stand_ins
+def test_flows_of_a_known_shape_need_no_generic_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = server()
+    told = [flow(next_incoming_id=n, handle=0, available=2 * n, drain=False, echo=False) for n in range(300, 400)]
+    wire.send(told[0])
+    monkeypatch.delattr(reading, "decode_performative")
+    assert [event.flow for event in wire.feed(b"".join(encode_frame(0, 0, each.encode()) for each in told))] == told
 
 
 def test_tags_may_grow() -> None:
@@ -212,6 +224,11 @@ def mixture(rng: random.Random, count: int) -> list[bytes]:
             resumed = transfer(delivery_id & WRAP, b"again", handle, resume=True, state=rng.choice((None, ACCEPTED)))
             written.append(encode_frame(0, 0, resumed.encode()))
             delivery_id += 1
+        elif kind < 0.85:
+            for _ in range(rng.choice((1, 3))):
+                available, echo = rng.choice((0, 10, 200, 300, 70_000)), rng.random() < 0.2
+                told = flow(next_outgoing_id=rng.randrange(600), handle=handle, available=available, echo=echo)
+                written.append(encode_frame(0, 0, told.encode()))
         elif delivery_id > low:
             for _ in range(rng.choice((1, 1, 5, 40))):
                 first_settled = rng.randrange(low, delivery_id)
@@ -247,6 +264,7 @@ def test_the_fast_road_and_the_slow_one_lead_to_the_same(seed: int, monkeypatch:
         assert by_kind(pieces.events) == said[-1]
     monkeypatch.setattr(reading, "learn_shape", lambda *a, **k: None)
     monkeypatch.setattr(reading, "learn_disposition", lambda *a, **k: None)
+    monkeypatch.setattr(reading, "flow_key", lambda *a: rng.randbytes(14))
     for expected, (credit, fields) in zip(said, LIMITS, strict=True):
         assert by_kind(server(credit, **fields).feed(data)) == expected
 
