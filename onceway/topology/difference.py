@@ -1,7 +1,7 @@
 """What changes from one topology file to the next, in lines for people, and when each change takes effect.
 
-`difference` compares two files. `WHEN` says of every key when a change of it takes effect in running routers; the
-tables of docs/topology.md say the same. Nothing is applied here: that is `onceway.server`.
+When a change of each key takes effect in running routers is in docs/topology.md. Nothing is applied here: that is
+`onceway.server`.
 """
 
 from __future__ import annotations
@@ -14,112 +14,11 @@ from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import SCHEMES, Topology
-from onceway.topology.mqtt import KEYS as MQTT_KEYS
-from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
-from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
+from onceway.topology.tls import TLS_KEYS
 from onceway.values import format_duration, format_host_port, format_size
 from router.config import AddressConfig, Limits, UserLimits
-
-NOW: Final = "at once"
-LINKS: Final = "new links"
-CONNECTIONS: Final = "new connections"
-START: Final = "next start"
-RESTART: Final = "restart"
-NEVER: Final = "never"
-"""A file with another value is refused while routers run."""
-
-WHEN: Final[dict[str, dict[str, str]]] = {
-    "top level": {
-        "network": NEVER,
-        "defaults": NOW,
-        "settings": NOW,
-        "limits": NOW,
-        "users": NOW,
-        "policies": NOW,
-        "addresses": NOW,
-        "mqtt": NOW,
-        "tls": NOW,
-        "sasl": NOW,
-        "trunks": RESTART,
-        "websocket": NOW,
-        "hostnames": CONNECTIONS,
-        "admin": NOW,
-        "routers": NOW,
-        "links": NOW,
-    },
-    "routers": {
-        "amqp": RESTART,
-        "amqps": RESTART,
-        "ws": RESTART,
-        "wss": RESTART,
-        "mqtt": RESTART,
-        "mqtts": RESTART,
-        "interrouter": RESTART,
-        "admin": RESTART,
-        "host": RESTART,
-        "tls": RESTART,
-        "limits": NOW,
-    },
-    "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
-    "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
-    "policies": dict.fromkeys(POLICY_KEYS, NOW),
-    "mqtt": dict.fromkeys(MQTT_KEYS, NOW),
-    "trunks": dict.fromkeys(TRUNK_KEYS, RESTART),
-    "websocket": {"origins": CONNECTIONS},
-    "admin": {"tls": RESTART, "users": NOW, "groups": NOW, "act": NOW},
-    "links": {"between": NOW, "cost": NOW, "via": NOW},
-    "addresses": {
-        "match": NOW,
-        "type": NOW,
-        "guarantee": LINKS,
-        "subscription_timeout": LINKS,
-        "publisher_timeout": LINKS,
-        "no_subscribers": NOW,
-        "expire": LINKS,
-        "priority": LINKS,
-        "max_redeliveries": NOW,
-        "subscriptions": NOW,
-        "other_subscriptions": LINKS,
-        "stores": NOW,
-        "store_data": NOW,
-        "store_metrics": NOW,
-        "store_tls": NOW,
-        "retention": NOW,
-        "user": NOW,
-    },
-    "settings": {
-        "heartbeat": NOW,
-        "dead_after": NOW,
-        "discovery": START,
-        "idle_timeout": CONNECTIONS,
-        "proof_after": NOW,
-        "window_messages": NOW,
-        "window_bytes": NOW,
-        "unsettled_window": NOW,
-        "max_message_size": CONNECTIONS,
-        "max_frame_size": CONNECTIONS,
-        "stream_above": CONNECTIONS,
-        "memory_limit": NOW,
-        "presettled_queue": NOW,
-        "done_bytes": NOW,
-        "ready_when_isolated": NOW,
-    },
-    "limits": {
-        "connections": NOW,
-        "half_open": NOW,
-        "handshake_timeout": CONNECTIONS,
-        "sessions": CONNECTIONS,
-        "links": NOW,
-        "unsettled_map": NOW,
-        "unread_output": NOW,
-        "max_frame_size": CONNECTIONS,
-        "max_message_size": CONNECTIONS,
-        "unsettled_window": NOW,
-        "idle_timeout": CONNECTIONS,
-    },
-}
 
 MOST_FASTER: Final = 3
 """A router forgets another one after 200 of its own heartbeats, which repeats what it says every 60 of its own. So the
