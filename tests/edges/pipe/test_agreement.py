@@ -348,25 +348,21 @@ def test_stores_drop_the_same_whatever_dies_or_is_promoted(
     assert asyncio.run(asyncio.wait_for(play(tmp_path, seed, Retention(octets=2000)), 120)) > 0
 
 
-def test_what_only_stores_say_is_rejected_from_clients(tmp_path: Path) -> None:
+async def test_what_only_stores_say_is_rejected_from_clients(tmp_path: Path) -> None:
     """Routers do not name the publisher of a message of another format than AMQP's; in NAME.log only stores publish."""
-
-    async def go() -> None:
-        world = World(tmp_path, 0, Retention())
-        for name in STORES:
-            await world.start(name)
-        claims = Message(b"", application_properties={CONTROL: '{"reset": "x", "removed": 7}'}).encode()
-        record = b"\x01" + b'{"reset": "x", "removed": 7, "epoch": 1}'
-        forged = [world.input.publish(b"forged %d" % n, each) for n, each in enumerate((claims, record))]
-        junk = [encode_body("text"), encode_body(b"short"), encode_body(bytes(20) + b"\xff"), b"no message"]
-        forged += [world.log.publish(b"", each) for each in junk]
-        assert await asyncio.gather(*(each.outcome for each in forged)) == [False] * len(forged)
-        world.push()
-        assert await world.pushed[0].outcome
-        logs = [process.log for process in world.running.values()]
-        found = [[record for record in (await contents(log)).values() if record[:1] != b"\x01"] for log in logs]
-        assert [[decode_body(record) for record in records] for records in found] == [[b"0"]] * 3
-        for name in STORES:
-            await world.kill(name)
-
-    asyncio.run(asyncio.wait_for(go(), 30))
+    world = World(tmp_path, 0, Retention())
+    for name in STORES:
+        await world.start(name)
+    claims = Message(b"", application_properties={CONTROL: '{"reset": "x", "removed": 7}'}).encode()
+    record = b"\x01" + b'{"reset": "x", "removed": 7, "epoch": 1}'
+    forged = [world.input.publish(b"forged %d" % n, each) for n, each in enumerate((claims, record))]
+    junk = [encode_body("text"), encode_body(b"short"), encode_body(bytes(20) + b"\xff"), b"no message"]
+    forged += [world.log.publish(b"", each) for each in junk]
+    assert await asyncio.gather(*(each.outcome for each in forged)) == [False] * len(forged)
+    world.push()
+    assert await world.pushed[0].outcome
+    logs = [process.log for process in world.running.values()]
+    found = [[record for record in (await contents(log)).values() if record[:1] != b"\x01"] for log in logs]
+    assert [[decode_body(record) for record in records] for records in found] == [[b"0"]] * 3
+    for name in STORES:
+        await world.kill(name)

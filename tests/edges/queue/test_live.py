@@ -68,7 +68,7 @@ async def dequeue_all(network: LiveNetwork, queue: str, size: int, directory: Pa
         assert await members[0].dequeue() is None
 
 
-def test_what_comes_while_the_disk_is_busy_is_kept_in_one_transaction(
+async def test_what_comes_while_the_disk_is_busy_is_kept_in_one_transaction(
     network: LiveNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
@@ -80,62 +80,54 @@ def test_what_comes_while_the_disk_is_busy_is_kept_in_one_transaction(
         keep(disk, records)
 
     monkeypatch.setattr(Kept, "keep", slow)
-
-    async def story() -> None:
-        async with (
-            Member(network.urls(), "slow", "a", "ab", directory=tmp_path) as a,
-            Member(network.urls(), "slow", "b", "ab", directory=tmp_path) as b,
-        ):
-            await b.wait_for_view_size(2, BOUND_S)
-            await asyncio.gather(*(a.enqueue(b"%d" % number) for number in range(50)))
-            assert sorted([await b.sdequeue() for _ in range(2)]) == [b"0", b"1"]
-        assert sum(kept) > 100
-        assert len(kept) < 50
-
-    asyncio.run(asyncio.wait_for(story(), BOUND_S))
+    async with (
+        Member(network.urls(), "slow", "a", "ab", directory=tmp_path) as a,
+        Member(network.urls(), "slow", "b", "ab", directory=tmp_path) as b,
+    ):
+        await b.wait_for_view_size(2, BOUND_S)
+        await asyncio.gather(*(a.enqueue(b"%d" % number) for number in range(50)))
+        assert sorted([await b.sdequeue() for _ in range(2)]) == [b"0", b"1"]
+    assert sum(kept) > 100
+    assert len(kept) < 50
 
 
-def test_members_come_fail_leave_and_take_the_lead(network: LiveNetwork, tmp_path: Path) -> None:
+async def test_members_come_fail_leave_and_take_the_lead(network: LiveNetwork, tmp_path: Path) -> None:
     """a leads and leaves; c is a process that is killed: then b alone dequeues nothing until c is back."""
+    happened: list[Event] = []
+    names = ["a", "b", "c"]
 
-    async def story() -> None:
-        happened: list[Event] = []
-        names = ["a", "b", "c"]
+    async def hears(*events: Event) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while not set(events) <= set(happened):  # noqa: ASYNC110 events come by a callback
+                await asyncio.sleep(0.01)
 
-        async def hears(*events: Event) -> None:
-            async with asyncio.timeout(BOUND_S):
-                while not set(events) <= set(happened):  # noqa: ASYNC110 events come by a callback
-                    await asyncio.sleep(0.01)
+    def member(name: str) -> Member:
+        listen = happened.append if name == "b" else None
+        return Member(network.urls(), "jobs", name, names, directory=tmp_path, on_event=listen)
 
-        def member(name: str) -> Member:
-            listen = happened.append if name == "b" else None
-            return Member(network.urls(), "jobs", name, names, directory=tmp_path, on_event=listen)
-
-        serve = ("onceway", "queue", "serve", "jobs", "--members", "a,b,c", "--name", "c")
-        serve = (*serve, "--data", str(tmp_path), "--url", network.urls())
-        async with member("b") as b:
-            assert b.is_empty
+    serve = ("onceway", "queue", "serve", "jobs", "--members", "a,b,c", "--name", "c")
+    serve = (*serve, "--data", str(tmp_path), "--url", network.urls())
+    async with member("b") as b:
+        assert b.is_empty
+        assert await b.dequeue() is None
+        async with member("a") as a:
+            await hears(Joined("b"), Joined("a"), NewLeader("a"))
+            with module(*serve) as c:
+                await asyncio.gather(*(each.wait_for_view_size(3, BOUND_S) for each in (a, b)))
+                assert (a.view, a.leader, b.leader) == (("a", "b", "c"), "a", "a")
+                await a.enqueue(b"one")
+                await a.enqueue(b"two")
+                assert (b.length, b.is_empty) == (2, False)
+                first = await b.sdequeue()
+                c.process.send_signal(signal.SIGKILL)
+                c.process.wait()
+            epoch = b.epoch
+        await hears(Left("a"), NewLeader("b"))
+        assert b.epoch > epoch
+        waiting = asyncio.create_task(b.sdequeue())
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        assert not done  # one of three is no majority
+        with module(*serve):
+            assert {first, await waiting} == {b"one", b"two"}
             assert await b.dequeue() is None
-            async with member("a") as a:
-                await hears(Joined("b"), Joined("a"), NewLeader("a"))
-                with module(*serve) as c:
-                    await asyncio.gather(*(each.wait_for_view_size(3, BOUND_S) for each in (a, b)))
-                    assert (a.view, a.leader, b.leader) == (("a", "b", "c"), "a", "a")
-                    await a.enqueue(b"one")
-                    await a.enqueue(b"two")
-                    assert (b.length, b.is_empty) == (2, False)
-                    first = await b.sdequeue()
-                    c.process.send_signal(signal.SIGKILL)
-                    c.process.wait()
-                epoch = b.epoch
-            await hears(Left("a"), NewLeader("b"))
-            assert b.epoch > epoch
-            waiting = asyncio.create_task(b.sdequeue())
-            done, _ = await asyncio.wait([waiting], timeout=0.5)
-            assert not done  # one of three is no majority
-            with module(*serve):
-                assert {first, await waiting} == {b"one", b"two"}
-                assert await b.dequeue() is None
-                await hears(Failed("c"), Joined("c"), NewEpoch(b.epoch, ("b", "c")))
-
-    asyncio.run(asyncio.wait_for(story(), 3 * BOUND_S))
+            await hears(Failed("c"), Joined("c"), NewEpoch(b.epoch, ("b", "c")))

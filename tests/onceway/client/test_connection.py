@@ -155,48 +155,42 @@ def test_a_deadline_that_has_come_is_armed_for_an_earlier_one_again(monkeypatch:
         runner.run(asyncio.wait_for(scene(), BOUND_S))
 
 
-def test_a_router_that_is_drained_says_where_to_go_and_that_is_no_failure() -> None:
-    async def scene() -> None:
-        network = FakeNetwork()
-        for name in ("a", "b", "c"):
-            await network.router(name)
-        a, _, c = network.routers
-        reports: list[Any] = []
-        urls = network.url().split(",")
-        async with onceway.connect(urls[:2], ordered=True, on_report=reports.append) as connection:
-            publisher = await connection.publisher("orders")
-            a.send_away("127.0.0.1", c.port)  # which is not in the list
-            await publisher.send(b"one")
-            assert connection.router == "c"
-            assert await eventually(lambda: any(isinstance(report, RouterLost) for report in reports))
-            (lost,) = [report for report in reports if isinstance(report, RouterLost)]
-            assert (lost.url, lost.retry_in_s) == (urls[0], 0.0)
-            c.send_away("127.0.0.1", a.port)  # so soon that all may be stopping: with a back-off
-            await publisher.send(b"two")
-            assert connection.router == "a"
-            assert [report.retry_in_s > 0 for report in reports if isinstance(report, RouterLost)] == [False, True]
-        await network.stop()
-
-    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+async def test_a_router_that_is_drained_says_where_to_go_and_that_is_no_failure() -> None:
+    network = FakeNetwork()
+    for name in ("a", "b", "c"):
+        await network.router(name)
+    a, _, c = network.routers
+    reports: list[Any] = []
+    urls = network.url().split(",")
+    async with onceway.connect(urls[:2], ordered=True, on_report=reports.append) as connection:
+        publisher = await connection.publisher("orders")
+        a.send_away("127.0.0.1", c.port)  # which is not in the list
+        await publisher.send(b"one")
+        assert connection.router == "c"
+        assert await eventually(lambda: any(isinstance(report, RouterLost) for report in reports))
+        (lost,) = [report for report in reports if isinstance(report, RouterLost)]
+        assert (lost.url, lost.retry_in_s) == (urls[0], 0.0)
+        c.send_away("127.0.0.1", a.port)  # so soon that all may be stopping: with a back-off
+        await publisher.send(b"two")
+        assert connection.router == "a"
+        assert [report.retry_in_s > 0 for report in reports if isinstance(report, RouterLost)] == [False, True]
+    await network.stop()
 
 
-def test_pauses_grow_with_each_round_through_the_list() -> None:
-    async def scene() -> None:
-        reports: list[Any] = []
-        urls = [f"amqp://127.0.0.1:{port}" for port in (free_port(), free_port(), free_port())]
-        connection = onceway.connect(urls, connect_timeout_s=BOUND_S, on_report=reports.append)
-        opening = asyncio.create_task(connection.__aenter__())
-        assert await eventually(lambda: len(reports) >= 7)
-        opening.cancel()
-        assert [report.url for report in reports[:3]] == [report.url for report in reports[3:6]]
-        pauses = [report.retry_in_s for report in reports]
-        assert pauses[:3] == [0.05, 0.05, 0.05]
-        assert all(0.05 <= pause <= 0.1 for pause in pauses[3:6])
-        assert 0.1 <= pauses[6] <= 0.2
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-
-    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+async def test_pauses_grow_with_each_round_through_the_list() -> None:
+    reports: list[Any] = []
+    urls = [f"amqp://127.0.0.1:{port}" for port in (free_port(), free_port(), free_port())]
+    connection = onceway.connect(urls, connect_timeout_s=BOUND_S, on_report=reports.append)
+    opening = asyncio.create_task(connection.__aenter__())
+    assert await eventually(lambda: len(reports) >= 7)
+    opening.cancel()
+    assert [report.url for report in reports[:3]] == [report.url for report in reports[3:6]]
+    pauses = [report.retry_in_s for report in reports]
+    assert pauses[:3] == [0.05, 0.05, 0.05]
+    assert all(0.05 <= pause <= 0.1 for pause in pauses[3:6])
+    assert 0.1 <= pauses[6] <= 0.2
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
 def test_user_and_password_go_only_to_routers_of_the_list() -> None:
