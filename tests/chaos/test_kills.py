@@ -79,6 +79,7 @@ def test_the_publishers_router_is_killed(live_network: LiveNetworks, tmp_path: P
 
 @pytest.mark.parametrize("client", OURS_FIRST)
 def test_a_subscribers_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    """skupper-router loses hundreds here and says all was accepted."""
     network = wheel(live_network)
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("c"))
 
@@ -129,20 +130,6 @@ def test_all_routers_are_killed_at_once_and_restarted(live_network: LiveNetworks
             network.spawn(name, fresh=False)
 
     under_load(network, tmp_path, client, strike, strangers=client == "proton")
-
-
-@pytest.mark.parametrize("client", OURS_FIRST)
-def test_the_subscriber_that_moved_misses_nothing(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
-    """Two subscribers, at b and c; c is killed: skupper-router loses hundreds here and says all was accepted."""
-    network = live_network("a", "b", "c", links=[("a", "b"), ("b", "c"), ("a", "c")])
-    names: dict[str, tuple[str, ...]] = {"publishers": ("p1",), "subscribers": ("s1", "s2")}
-    with Clients(network, tmp_path, client=client, count=5_000, rate=2_000, **names) as clients:
-        clients.wait_ready(clients.subscriber("s1", "b"), clients.subscriber("s2", "c"))
-        clients.wait_ready(clients.publisher("p1", "a"))
-        clients.wait_received(1_500)
-        clients.kill_routers("c")
-        judgement = clients.finish()
-    assert judgement.verdict == "ok", f"\n{judgement}"
 
 
 def test_killed_clients_go_on_with_their_journals(live_network: LiveNetworks, tmp_path: Path) -> None:
