@@ -76,10 +76,12 @@ def session(app: str, *, log_level: str = "ERROR", **conf: str) -> SparkSession:
     session("x", **{"spark.master": "local[2]"}).
     """
     home = _require()
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(home)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's Java runs; its settings are known once PySpark knows it
+        SparkContext._ensure_initialized()
     submitted = SparkConf()
     # workers use this Python, and find the modules that it finds
     master = conf.get("spark.master") or submitted.get("spark.master") or LOCAL["spark.master"]

@@ -1,4 +1,4 @@
-"""A driver that a test kills: `python -m tests.spark.driver URLS TOPIC DIRECTORY` runs examples/spark/lake.py.
+"""A driver that a test kills: `spark-submit ... driver.py URLS TOPIC DIRECTORY` runs examples/spark/lake.py.
 
 Says a line for each batch that is done.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyspark
+
 from onceway.spark.session import session
 from tests.running import ROOT
 
@@ -22,6 +24,9 @@ QUICK = {  # for sessions that live for a minute: compiling costs more than it s
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+
+
+MASTER = "local[1]"
 
 
 def _example() -> ModuleType:
@@ -52,15 +57,14 @@ def _options(urls: str, topic: str, directory: Path, rows: int) -> dict[str, str
     }
 
 
+def command(*arguments: str) -> list[str]:
+    settings = {**QUICK, "spark.master": MASTER, "spark.driver.memory": "512m"}
+    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    return [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *given, __file__, *arguments]
+
+
 def main(urls: str, topic: str, directory: str) -> None:
-    session(
-        "driver",
-        **{
-            **QUICK,
-            "spark.master": "local[1]",
-            "spark.driver.memory": "512m",
-        },
-    )
+    assert session("driver").sparkContext.master == MASTER  # as spark-submit has it
     file = Path(directory, "lake.yaml")
     file.write_text(json.dumps(_options(urls, topic, Path(directory), 500)))  # JSON is YAML
     sys.argv = ["lake.py", str(file), directory, "--every", "0 seconds"]

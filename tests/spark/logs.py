@@ -25,7 +25,7 @@ class Log:
         self._moved = threading.Condition()
         settings = WalSettings(group_rows=group_rows, group_ms=0.0, segment_bytes=segment_bytes, lock_timeout_s=0.0)
         self._journal = WalJournal(self.wal, None, settings, self._durable)
-        self._journal.open(self.wal.container, lambda: None)
+        self._journal.open(self.wal.subscription, lambda: None)
         self._parts: dict[str, SubscriberJournal] = {}
         for topic in self.wal.slots.values():
             part = self._journal.subscriber(topic, "billing")

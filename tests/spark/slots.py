@@ -14,13 +14,13 @@ from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
 from tests.spark.disks import Quick, Recorded
 
 GROUPS = WalSettings(group_rows=1000, group_ms=0.0, lock_timeout_s=0.2)
-SUBSCRIPTION = "s"
+SUBSCRIPTION = "client"  # the container-id of the tests' rig
 TOPIC = "orders"
 WITHIN_S = 60.0
 
 
 def log(root: Path) -> Wal:
-    return Wal.open_or_create(str(root / "wal"), SUBSCRIPTION, [TOPIC], container="client", disk=Quick())
+    return Wal.open_or_create(str(root / "wal"), SUBSCRIPTION, [TOPIC], disk=Quick())
 
 
 def message(row: int) -> bytes:

@@ -30,7 +30,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def test_faults_of_the_store_lose_and_double_nothing_and_requests_stay_few(server: Server) -> None:
     numbers = count()
-    wal = Wal.open_or_create("s3://logs/faults", SUBSCRIPTION, [TOPIC], container="client")
+    wal = Wal.open_or_create("s3://logs/faults", SUBSCRIPTION, [TOPIC])
 
     def fault(method: str, path: str) -> str:
         number = next(numbers) if method == "PUT" else 0

@@ -336,7 +336,7 @@ def test_lost_or_stale_note_of_the_link_is_an_error_and_not_another_subscription
 
 
 def test_several_topics_share_a_journal_and_its_numbers(tmp_path: Path) -> None:
-    wal = Wal.open_or_create(str(tmp_path / "wal"), SUBSCRIPTION, ["a", "b"], container="client", disk=Quick())
+    wal = Wal.open_or_create(str(tmp_path / "wal"), SUBSCRIPTION, ["a", "b"], disk=Quick())
     journal = Watched(wal, None, SETTINGS, disk=Quick())
     journal.open(None, lambda: None)
     for number, topic in enumerate(("a", "b"), 1):

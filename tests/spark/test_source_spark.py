@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from onceway.spark.wal import Wal
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.running import Program
+from tests.spark.driver import command as driver_command
 from tests.spark.driver import lake, start
 from tests.spark.logs import Log
 from tests.spark.networks import PATIENT, WITHIN_S, Publishing, bodies, ends, left_waiting
@@ -275,12 +275,8 @@ def test_a_log_is_read_in_a_batch_without_a_network(spark: Any, tmp_path: Path) 
 
 
 def kill(driver: Program) -> None:
-    """-9 for the driver's Python and its Java; what they had started is left to itself."""
-    pid = driver.process.pid
-    os.kill(pid, signal.SIGSTOP)  # Java ends by itself when Python has, and would be gone before it is killed
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for one in (*map(int, children), pid):
-        os.kill(one, signal.SIGKILL)
+    """-9 for the driver's Java, whose Python then ends by itself, as does what they had started."""
+    driver.process.kill()
     driver.process.wait(WITHIN_S)
 
 
@@ -296,7 +292,7 @@ def test_drivers_and_a_router_are_killed_and_every_message_is_in_the_lake_once(
     spark: Any, live_network: LiveNetworks, tmp_path: Path, deaths: int
 ) -> None:
     network = live_network("a", "b", links=[("a", "b")], settings=PATIENT)
-    command = [sys.executable, "-m", "tests.spark.driver", network.urls(), "orders", str(tmp_path)]
+    command = driver_command(network.urls(), "orders", str(tmp_path))
     for death in range(deaths):  # the next driver begins at once: the ingest of the one before may be alive
         with Program(command) as driver:
             if death == 0:

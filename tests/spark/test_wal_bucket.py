@@ -56,7 +56,7 @@ class World:
         return self.objects
 
     def wal(self) -> Wal:
-        return Wal.open_or_create(PLACE, SUBSCRIPTION, [TOPIC], container="client")
+        return Wal.open_or_create(PLACE, SUBSCRIPTION, [TOPIC])
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ def test_slots_are_given_once_and_for_ever(tmp_path: Path) -> None:
     assert again.uuid == first.uuid
     assert Wal.open(location) == again
     assert again.slots_of("a") == [1]
-    assert again.container == "s"
     assert pickle.loads(pickle.dumps(again)) == again
 
 
@@ -166,13 +165,11 @@ def test_file_url_is_a_path_and_others_are_refused(tmp_path: Path) -> None:
         Wal.open_or_create("hdfs://there/wal", "s", ["t"])
 
 
-def test_log_of_another_subscription_or_container_is_refused(tmp_path: Path) -> None:
+def test_log_of_another_subscription_is_refused(tmp_path: Path) -> None:
     location = str(tmp_path / "wal")
-    Wal.open_or_create(location, "s", ["t"], container="c")
+    Wal.open_or_create(location, "s", ["t"])
     with pytest.raises(WalForeign, match="the log of subscription 's', not of 'other'"):
         Wal.open_or_create(location, "other", ["t"])
-    with pytest.raises(WalForeign, match="the log of container 'c', not of 'd'"):
-        Wal.open_or_create(location, "s", ["t"], container="d")
 
 
 def test_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,23 +196,22 @@ class Host:
                 continue
         return found
 
-    def kill(self, *marks: str) -> int:
-        killed = 0
-        for pid in [pid for mark in marks for pid in self.processes(mark)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-            except ProcessLookupError:
-                continue
-        return killed
+    def signal(self, number: int, *marks: str) -> int:
+        """To all of its processes, or those with one of these marks; how many there were."""
+        sent = 0
+        for pid in {pid for mark in marks or ("",) for pid in self.processes(mark)}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+                sent += 1
+        return sent
 
     def stop(self) -> None:
         """What they have started dies with them, or soon after."""
-        self.kill("")
+        self.signal(signal.SIGKILL)
         for process in (self.receivers, self.driver):
             if process is not None:
                 process.wait(WITHIN_S)
-        self.kill("")
+        self.signal(signal.SIGKILL)
 
 
 class World:
@@ -310,7 +310,7 @@ class World:
     def _driver(self, rng: random.Random) -> str:
         dead = self.active
         # its executors and Python workers find that out by themselves
-        dead.kill("tests.spark.two_hosts", "org.apache.spark.deploy.SparkSubmit")
+        dead.signal(signal.SIGKILL, "tests.spark.two_hosts", "org.apache.spark.deploy.SparkSubmit")
         self.active = next(host for host in self.hosts.values() if host is not dead)
         self._drive()
         return f"killed on {dead.name}, goes on at {self.active.name}"
@@ -332,7 +332,7 @@ class World:
         wait_until(goes_on, "the next driver has done a batch", WITHIN_S, 0.2)
 
     def _executor(self, rng: random.Random) -> str:
-        return f"{self.active.kill('CoarseGrainedExecutorBackend')} killed"
+        return f"{self.active.signal(signal.SIGKILL, 'CoarseGrainedExecutorBackend')} killed"
 
     def _receiver(self, rng: random.Random) -> str:
         slot, one = self._someone(rng)
@@ -343,7 +343,7 @@ class World:
     def _receivers(self, rng: random.Random) -> str:
         slot, one = self._someone(rng)
         host = self.host_of(one)
-        host.kill("-m\0onceway")
+        host.signal(signal.SIGKILL, "-m\0onceway")
         wait_until(lambda: self.holder(slot) not in (0, one), "another host has the slot", WITHIN_S, 0.1)
         assert host.receivers is not None
         host.receivers.wait(WITHIN_S)
@@ -411,18 +411,17 @@ class World:
         return next((str(wal.before[slot].step) for slot in wal.in_change()), "")
 
     def _thaw(self, rng: random.Random) -> str:
-        """The process that changes the number is frozen, and goes on when another host's does it."""
+        """The host that changes the number is frozen, and goes on when the other one does it."""
         slot, one = self._someone(rng)
-        os.kill(one, signal.SIGSTOP)
-        dead = self.active
-        dead.kill("tests.spark.two_hosts", "org.apache.spark.deploy.SparkSubmit")
-        self.active = next(host for host in self.hosts.values() if host is not dead)
+        frozen = self.active
+        frozen.signal(signal.SIGSTOP)
+        self.active = next(host for host in self.hosts.values() if host is not frozen)
         self.active.drive(self.file, self.shared)
         try:
             wait_until(lambda: self.holder(slot) not in (0, one), "another one has the slot", WITHIN_S, 0.02)
         finally:
-            os.kill(one, signal.SIGCONT)
-        return f"{one} on {dead.name} thawed when {self.holder(slot)} on {self.active.name} had its lease"
+            frozen.signal(signal.SIGCONT)
+        return f"{frozen.name} thawed when {self.holder(slot)} on {self.active.name} had the lease of slot {slot}"
 
     def _someone(self, rng: random.Random) -> tuple[int, int]:
         slot = rng.choice(self.slots())

@@ -94,9 +94,9 @@ class WalJournal:
         """Locks the slots (waits up to lockTimeout, blocking) and finds their ends.  Raises WalError."""
         if self._wake is not None:
             raise UsageError(f"{self.wal.location}: is open already; every connection needs a journal of its own")
-        if container is not None and container != self.wal.container:
+        if container is not None and container != self.wal.subscription:
             raise UsageError(
-                f"{self.wal.location}: the log of container {self.wal.container!r}; connect as that, not {container!r}"
+                f"{self.wal.location}: the log of {self.wal.subscription!r}; connect as that, not {container!r}"
             )
         self._wake = wake
         try:
@@ -109,7 +109,7 @@ class WalJournal:
             self._writers.clear()
             self._wake = None
             raise
-        return self.wal.container
+        return self.wal.subscription
 
     def writer(self, slot: int) -> SlotWriter:
         """The slot's writer, once the journal is open; it takes rows after the link has attached."""

@@ -231,7 +231,7 @@ class Ingest:
     async def _connect(self, journal: WatchingJournal | None) -> Connection:
         return await onceway.connect(
             self._config["url"],
-            container=self._wal.container,
+            container=self._wal.subscription,
             journal=journal,
             connect_timeout_s=self._config["connect_timeout_s"],
             on_report=self._report,
@@ -287,7 +287,7 @@ class Ingest:
             "another query uses this name: give this one another subscription and walLocation.  Or that log is lost, "
             "and with it the messages that it had accepted and no batch has processed: restore it, or take over what "
             "waits for the subscription (adopt=true), or have it forgotten with all that waits for it (onceway admin "
-            f"subscription drop {topic} {self._wal.container} {name})"
+            f"subscription drop {topic} {self._wal.subscription} {name})"
         )
 
     # -- the driver's lines

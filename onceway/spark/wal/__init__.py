@@ -63,8 +63,7 @@ class Wal:
 
     location: str  # an absolute path
     uuid: str
-    subscription: str
-    container: str  # container-id of its links
+    subscription: str  # also the container-id of its links
     slots: dict[int, str]  # slot -> topic; the slots of one topic are numbered in the order of its partitions
     partitions: int = 1  # of each topic
     before: dict[int, Before] = field(default_factory=dict)  # slots of an earlier number of partitions, by slot
@@ -76,7 +75,6 @@ class Wal:
         location: str,
         subscription: str,
         topics: Sequence[str],
-        container: str | None = None,
         disk: Disk | None = None,
         partitions: int = 1,
         *,
@@ -84,9 +82,9 @@ class Wal:
     ) -> Wal:
         """The log at `location`, with slots for the partitions of each topic; created where there is none.
 
-        container: the subscription's name unless given, or what an existing log has.  change: begins to change the
-        number of partitions (`in_change`, `change_to`) where the log has another one.  Raises WalForeign (another
-        subscription's, another program's, another format's), WalError (not a directory, no permission, no room).
+        change: begins to change the number of partitions (`in_change`, `change_to`) where the log has another one.
+        Raises WalForeign (another subscription's, another program's, another format's), WalError (not a directory, no
+        permission, no room).
         """
         path = _place(location)
         disk = disk or Disk()
@@ -96,7 +94,7 @@ class Wal:
                 disk.sync_directory(os.path.dirname(path))
             document = _document(path, MANIFEST, DOCUMENTS, disk)
             while True:
-                wal, content = cls._make(document, path, subscription, topics, container, partitions, change)
+                wal, content = cls._make(document, path, subscription, topics, partitions, change)
                 if content is None or document.swap(content):
                     return wal
         except OSError as error:
@@ -109,7 +107,6 @@ class Wal:
         location: str,
         subscription: str,
         topics: Sequence[str],
-        container: str | None,
         partitions: int,
         change: bool,
     ) -> tuple[Wal, dict[str, Any] | None]:
@@ -123,18 +120,13 @@ class Wal:
                     f"or if this was a log, restore its {MANIFEST}: without it nobody knows whose rows these are"
                 )
             # the network knows it by this name alone, so that a log that is lost leaves nobody whom no log can name
-            wal = cls(location, str(uuids.uuid4()), subscription, container or subscription, {}, partitions)
+            wal = cls(location, str(uuids.uuid4()), subscription, {}, partitions)
         else:
             wal = cls._of(content, location, manifest)
         if wal.subscription != subscription:
             raise WalForeign(
                 f"{manifest}: the log of subscription {wal.subscription!r}, not of {subscription!r}; give each "
                 "subscription a walLocation of its own"
-            )
-        if container is not None and wal.container != container:
-            raise WalForeign(
-                f"{manifest}: the log of container {wal.container!r}, not of {container!r}: with another container-id "
-                "the network would know it as another subscription"
             )
         if wal.partitions != partitions:
             if wal.in_change():
@@ -216,7 +208,6 @@ class Wal:
             "format": FORMAT,
             "uuid": self.uuid,
             "subscription": self.subscription,
-            "container": self.container,
             "partitions": self.partitions,
             "slots": {str(number): topic for number, topic in self.slots.items()},
             "before": before,
@@ -251,7 +242,6 @@ class Wal:
             location,
             content["uuid"],
             content["subscription"],
-            content["container"],
             {int(number): str(topic) for number, topic in content["slots"].items()},
             content["partitions"],
             {
