@@ -32,7 +32,7 @@ class Browser:
         return answer["result"]
 
     async def value(self, expression: str) -> Any:
-        return (await self.do("Runtime.evaluate", expression=expression))["result"].get("value")
+        return (await self.do("Runtime.evaluate", expression=expression, awaitPromise=True))["result"].get("value")
 
     async def look(self, width: int, scheme: str) -> None:
         """Pages have this width and colour scheme from now on."""

@@ -1,6 +1,7 @@
 """Routers killed with SIGKILL under load, with each kind of link beside plain ones: what comes to whom, once.
 
-Kinds: two partitions of a topic, a selector, messages larger than frames, a queue with groups, and a link over WebSocket.
+Kinds: two partitions of a topic, a selector, messages larger than frames, a queue with groups, a link over WebSocket, and
+browsers of a queue in which all but the first message wait.
 Every client loses a router. A link without an address and a dynamic node are at least once or end with their router
 (docs/decisions/anonymous-exactly-once.md): nothing to count here.
 """
@@ -21,12 +22,18 @@ import onceway
 from amqp10.sections import Message, Properties
 from amqp10.types import Described, Symbol
 from chaos.live.ports import free_port
+from tests import needs
 from tests.live import PATIENT, LiveNetwork
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON),
+]
 
 NAMES = ("a", "b", "c")
 COUNT = 300  # of each publisher, but for large messages
+WAITING = 50
 LARGE, LARGE_COUNT = 200_000, 40
 GROUPS = 5
 SELECTOR = {"odd": Described(Symbol("apache.org:selector-filter:string"), "odd AND number >= 0")}
@@ -72,13 +79,31 @@ class Load:
 
 def start(directory: Path) -> tuple[LiveNetwork, dict[str, int]]:
     timeout = {"subscription_timeout": "30s"}
-    addresses = [{"match": "jobs", "type": "queue", **timeout}, {"match": "*", **timeout}]
+    addresses = [{"match": name, "type": "queue", **timeout} for name in ("jobs", "watched")] + [
+        {"match": "*", **timeout}
+    ]
     network = LiveNetwork(directory, NAMES, [("a", "b"), ("b", "c"), ("a", "c")], addresses, PATIENT)
     document, ports = network.topology(), {name: free_port() for name in NAMES}
     for name, port in ports.items():
         document["routers"][name]["ws"] = port
     network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
     return network, ports
+
+
+def seen_by_a_browser(address: str) -> set[int]:
+    from proton.reactor import Copy
+    from proton.utils import BlockingConnection
+
+    connection = BlockingConnection(address, timeout=30)
+    try:
+        browser = connection.create_receiver("watched", options=Copy())
+        browser.link.drain(2 * WAITING)
+        connection.wait(lambda: not browser.link.credit, timeout=30)
+        numbers = [message.id for message, _ in browser.fetcher.incoming]
+    finally:
+        connection.close()
+    assert len(set(numbers)) == len(numbers), "none twice"
+    return set(numbers)
 
 
 @asynccontextmanager
@@ -112,6 +137,9 @@ async def story(network: LiveNetwork, ports: dict[str, int], load: Load) -> None
             ("web", await web.subscriber("web")),
             ("plain", await other.subscriber("from web")),
         ]
+        watched = await other.subscriber("watched", credit=1)  # it holds the first, and the others wait
+        filling = await sends.publisher("watched")
+        waiting = [await filling.put(message(number)) for number in range(WAITING)]
         async with receiving(load, *receivers):
             publishers = [(sends, name, COUNT, 0) for name in ("parts", "chosen", "jobs", "web")]
             publishers += [(sends, "large", LARGE_COUNT, LARGE), (web, "from web", COUNT, 0)]
@@ -125,7 +153,13 @@ async def story(network: LiveNetwork, ports: dict[str, int], load: Load) -> None
                 network.kill(*names)
                 await asyncio.to_thread(network.start, *names, fresh=False)
                 load.halfway.set()
+                async with asyncio.timeout(30):  # until the publisher has sent again what its router had
+                    while await asyncio.to_thread(seen_by_a_browser, network[names[0]].address) != {*range(1, WAITING)}:
+                        pass
             await asyncio.gather(*tasks)
+        async with receiving(load, ("watched", watched)):
+            for one in waiting:
+                await one
 
 
 def test_every_kind_of_link_loses_and_repeats_nothing_while_routers_are_killed(tmp_path: Path) -> None:
@@ -138,10 +172,12 @@ def test_every_kind_of_link_loses_and_repeats_nothing_while_routers_are_killed(t
     everything, once = set(range(COUNT)), dict.fromkeys(range(COUNT), 1)
     assert Counter(got["part 0"] + got["part 1"]) == once
     assert {number % GROUPS for number in got["part 0"]}.isdisjoint(number % GROUPS for number in got["part 1"])
+    assert all(got[name] == sorted(got[name]) for name in ("part 0", "part 1")), "the publisher's order"
     assert got["odd"] == sorted(number for number in everything if number % 2)
     assert got["large"] == [*range(LARGE_COUNT)]
     assert (got["web"], got["plain"]) == (sorted(everything), sorted(everything))
     assert Counter(got["job one"] + got["job other"]) == once
+    assert got["watched"] == [*range(WAITING)]
     for group in range(GROUPS):
         shares = [[n for n in got[name] if n % GROUPS == group] for name in ("job one", "job other")]
         assert sorted(map(len, shares)) == [0, COUNT // GROUPS], "a group stays with its consumer"

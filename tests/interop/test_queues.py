@@ -159,37 +159,6 @@ def browse(connection: BlockingConnection, queue: str) -> BlockingReceiver:
     return browser
 
 
-def test_a_browser_whose_router_is_killed_sees_what_waits_again(
-    network: LiveNetwork, publishes: onceway.sync.Connection
-) -> None:
-    """At the next router, and at its own when that is back; a consumer gets all once, with no failure counted."""
-    queue = unique("jobs")
-    with onceway.sync.connect(network["a"].url, container=unique("consumer")) as consumes:
-        consumer = consumes.subscriber(queue, name="c", credit=1)
-        publisher = publishes.publisher(queue)
-        sent = [publisher.put("zero")]
-        first = consumer.receive(timeout_s=BOUND_S)  # and has no credit for more
-        sent += [publisher.put(body) for body in ("one", "two", "three")]
-        browsed = BlockingConnection(network["c"].address, timeout=BOUND_S)
-        browse(browsed, queue)
-        network.kill("c")
-        for name in ("b", "c"):
-            if name == "c":
-                network.start("c", fresh=False)
-            browsed = BlockingConnection(network[name].address, timeout=BOUND_S)
-            browse(browsed, queue)
-            browsed.close()
-        first.accept()
-        bodies = []
-        for _ in range(3):
-            delivery = consumer.receive(timeout_s=BOUND_S)
-            bodies.append(delivery.body)
-            delivery.accept()
-        assert bodies == ["one", "two", "three"]
-        for one in sent:
-            one.wait(BOUND_S)
-
-
 def test_a_browser_sees_what_waits_at_all_routers_and_takes_nothing(
     network: LiveNetwork, connections: dict[str, BlockingConnection], publishes: onceway.sync.Connection
 ) -> None:

@@ -140,6 +140,8 @@ def test_a_browser_shows_a_network_and_acts_on_it(tmp_path: Path) -> None:
             await page.do("Page.navigate", url=url)
             await shows(page, "2 of 2 routers ready", "orders", "1 pub, 0 sub", "cost 3")
             await shows(page, "billing/mail", within="#lags")  # which has not accepted it
+            assert not await without_a_name(page)
+            assert await page.value(MANY_LINKS) < 50, "milliseconds, of which the eye sees nothing"
             light = await page.value("getComputedStyle(document.body).backgroundColor")
             await page.value("document.getElementById('scheme').click()")
             assert await page.value("getComputedStyle(document.body).backgroundColor") != light
@@ -186,6 +188,26 @@ async def shows(page: Browser, *texts: str, within: str = "body", any_of: bool =
         if needed(text in shown for text in texts):
             return
         await asyncio.sleep(0.05)  # the browser's minute ends it
+
+
+async def without_a_name(page: Browser) -> list[Any]:
+    """What the keyboard reaches and a screen reader says nothing of."""
+    nodes = (await page.do("Accessibility.getFullAXTree"))["nodes"]
+    reached = [each for each in nodes if any(one["name"] == "focusable" for one in each.get("properties", ()))]
+    assert len(reached) > 5
+    return [each for each in reached if not each.get("name", {}).get("value")]
+
+
+MANY_LINKS = """import('/console/tables.js').then(({ Table }) => {
+  const table = new Table(document.createElement('table'), ['Link', 'Credit#', 'In doubt#'], '');
+  const times = [1, 2, 3, 4, 5].map((round) => {
+    const began = performance.now();
+    table.show([...Array(5000)].map((_, link) => [`link ${link}`, [`link ${link}`, link * round, round]]));
+    return performance.now() - began;
+  });
+  return Math.min(...times.slice(1));
+})"""
+"""Each second's turn for an address with 5,000 links: the fastest, as the machine may be busy."""
 
 
 async def picture(page: Browser, name: str) -> None:

@@ -93,29 +93,6 @@ def test_output_that_can_wait_is_written_after_half_of_its_time_at_the_earliest(
     assert router.next_deadline() is None or router.next_deadline() > began + 1
 
 
-def test_both_subscribers_see_the_same_tag(clients: Clients) -> None:
-    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
-    s.receiver(credit=10)
-    t.receiver(credit=10)
-    publish(p, p.sender(), 1, 1)
-    tags = [c.seen(Transfers)[0].tags for c in (s, t)]
-    assert tags[0] == tags[1]
-    assert len(tags[0][0]) <= 32
-
-
-def test_rejections_are_counted(clients: Clients) -> None:
-    p, s, t, u = (clients.connect(name) for name in "pstu")
-    ins = [c.receiver(credit=10) for c in (s, t, u)]
-    publish(p, p.sender(), 1, 1)
-    accept(s, ins[0], 0, 0, Rejected())
-    accept(t, ins[1], 0, 0)
-    accept(u, ins[2], 0, 0, Modified(undeliverable_here=True))
-    (outcome,) = p.seen(Dispositions)
-    assert isinstance(outcome.state, Rejected)
-    assert outcome.state.error is not None
-    assert outcome.state.error.info == {"onceway:rejected": 2}
-
-
 def test_a_failure_brings_it_again_with_a_raised_count_up_to_the_limit_and_a_release_unchanged() -> None:
     clients = network(max_redeliveries=2)
     p, s = clients.connect("p"), clients.connect("s")
@@ -136,16 +113,6 @@ def test_a_failure_brings_it_again_with_a_raised_count_up_to_the_limit_and_a_rel
     assert isinstance(p.seen(Dispositions)[0].state, Rejected)
 
 
-def test_a_publisher_in_mode_first_is_told_settled(clients: Clients) -> None:
-    p, s = clients.connect("p"), clients.connect("s")
-    incoming = s.receiver(credit=10)
-    out = p.sender(rcv_settle_mode=RCV_FIRST)
-    publish(p, out, 1, 2)
-    accept(s, incoming, 0, 1)
-    assert p.seen(Dispositions) == [Dispositions(out, 0, 1, ACCEPTED, True)]
-    nothing_left(clients)
-
-
 def test_a_settled_receiver_gets_what_it_asked_for_and_holds_up_nobody(clients: Clients) -> None:
     p, s = clients.connect("p"), clients.connect("s")
     s.receiver(credit=10, snd_settle_mode=SND_SETTLED)
@@ -153,17 +120,6 @@ def test_a_settled_receiver_gets_what_it_asked_for_and_holds_up_nobody(clients: 
     publish(p, out, 1, 2)
     assert s.seen(Transfers)[0].settled
     assert p.seen(Dispositions) == [Dispositions(out, 0, 1, ACCEPTED, False)]
-
-
-def test_pre_settled_deliveries_pass_without_a_trace(clients: Clients) -> None:
-    p, s = clients.connect("p"), clients.connect("s")
-    s.receiver(credit=10)
-    out = p.sender(snd_settle_mode=SND_SETTLED)
-    out.send([b"1", b"2"], [body(1), body(2)], settled=True)
-    clients.exchange()
-    assert bodies(s) == [1, 2]
-    assert p.seen(Dispositions) == []
-    nothing_left(clients)
 
 
 def test_a_tag_that_comes_again_with_unique_tags_is_not_delivered_again(clients: Clients) -> None:
