@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+import pyspark
 
 from onceway.spark.options import source_options
 from onceway.spark.source.service import read_plan
@@ -28,6 +33,18 @@ def test_one_file_does_for_receivers_and_queries(tmp_path: Path) -> None:
         options = source_options(lake.options_of(file, ingest="apart", reader="lake"), "stream")
         assert (options.location, options.subscription) == (plan.options.location, "lake")
         assert source_options(lake.options_of(file), "stream").ingest == "driver"
+
+
+def test_the_commands_of_the_readme_start_what_there_is() -> None:
+    readme = (DIRECTORY / "README.md").read_text()
+    jobs = re.findall(r"^\$ .*examples/spark/lake\.py (.*)$", readme, re.MULTILINE)
+    assert len(jobs) >= 4
+    for arguments in jobs:
+        lake.parser().parse_args(arguments.split())
+    (core,) = Path(pyspark.__path__[0], "jars").glob("spark-core_*.jar")
+    with ZipFile(core) as jar:
+        for name in re.findall(r"spark-class (\S+)", readme):
+            jar.getinfo(f"{name.replace('.', '/')}.class")
 
 
 def test_kubernetes_takes_the_manifest() -> None:
