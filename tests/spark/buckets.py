@@ -23,7 +23,7 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 class Server:
     """`fault`: asked for each request's method and path; "slow": 503, "lost": done and not answered, "reset": the same
-    with a reset in place of an end, "": served."""
+    with a reset in place of an end, "silent": done, and neither answered nor ended before the client gives up, "": served."""
 
     def __init__(self, bucket: str = "logs") -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -65,9 +65,11 @@ class Server:
                 "503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))]
             )
             return [SLOW_DOWN]
-        if fault in ("lost", "reset"):
+        if fault in ("lost", "reset", "silent"):
             list(self._app(environ, lambda status, headers, *rest: lambda data: None))
             connection: socket.socket = environ["werkzeug.socket"]
+            if fault == "silent":
+                connection.recv(1)
             if fault == "reset":
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 os.close(connection.detach())
