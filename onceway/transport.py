@@ -71,7 +71,7 @@ class Layer(Protocol):
 class Carrier(asyncio.BufferedProtocol):
     """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
 
-    __slots__ = ("_closing", "_only_layers", "_server", "carried", "layers", "peer", "tls", "transport")
+    __slots__ = ("_closing", "_only_layers", "_server", "carried", "layers", "look_at", "peer", "tls", "transport")
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class Carrier(asyncio.BufferedProtocol):
         self.carried: Carried | None = None
         self.transport: asyncio.Transport | None = None
         self.peer = ""
+        self.look_at = 0.0  # when its timer is looked at; an open and a close may hasten it, and both are written
 
     # --- asyncio's side
 
@@ -163,6 +164,7 @@ class Carrier(asyncio.BufferedProtocol):
         """The other side has begun TLS, said nothing in it, and left."""
 
     def write(self) -> None:
+        self.look_at = 0.0
         carried, transport = self.carried, self.transport
         if carried is None or transport is None:
             return

@@ -110,7 +110,8 @@ def test_mqtt_generators_build() -> None:
 @pytest.mark.parametrize("subject", unsettled.SIZES)
 def test_nothing_is_lost_beside_what_is_unsettled_idle_or_stalled(subject: str, tmp_path: Path) -> None:
     found = tmp_path / "rows.json"
-    unsettled.main(["--only", subject, "--sizes", "20", "--count", "500", "--json", str(found)])
+    options = ["--sizes", "20", "--count", "500", "--rounds", "1", "--json", str(found)]
+    unsettled.main(["--only", subject, *options])
     (row,) = json.loads(found.read_text())
     assert (row["subject"], row["beside"]) == (subject, 20)
     assert not any(row["faults"].values())

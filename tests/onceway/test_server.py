@@ -274,6 +274,7 @@ class Quiet:
     """A connection and its carrier, counting how often its timer is looked at."""
 
     looked = 0
+    look_at = 0.0
 
     def excuse(self, now: float) -> None: ...
 
@@ -306,6 +307,9 @@ def test_the_timers_of_many_connections_are_looked_at_in_parts_and_as_often_as_t
         assert sum(each.looked for each in all_of_them) == turn * SWEPT
     assert all(each.looked == 1 for each in all_of_them)
     assert sum(pauses.asked) == ALONE_S
+    all_of_them[7].look_at = 0.0  # as when something is written to it
+    server._sweep_timers()
+    assert sum(each.looked for each in all_of_them) == 4 * SWEPT + 1, "the others have no deadline"
 
 
 def test_what_some_of_many_sockets_bring_is_passed_on_before_all_are_read() -> None:
