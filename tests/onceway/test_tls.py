@@ -167,37 +167,6 @@ def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_
     play(secure, story)
 
 
-def test_a_client_goes_on_at_another_router_through_tls(tmp_path: Path) -> None:
-    secure = Secure(tmp_path)
-
-    async def story() -> None:
-        urls = f"{secure.url['a']},127.0.0.1:{secure.ports['b']}"
-        async with (
-            onceway.connect(urls, tls=secure.tls(), ordered=True) as first,
-            onceway.connect(secure.url["b"], tls=secure.tls()) as second,
-        ):
-            publisher = await first.publisher("orders")
-            subscriber = await second.subscriber("orders")
-            assert first.url == secure.url["a"]
-            got: list[Any] = []
-            for number in range(100):
-                if number == 50:
-                    secure.network.kill("a")
-                sent = await publisher.put(b"%d" % number)
-                delivery = await subscriber.receive()
-                got.append(delivery.body)
-                await delivery.accept()
-                await sent
-            assert got == [b"%d" % number for number in range(100)]
-            assert first.url == secure.url["b"]
-
-    try:
-        secure.network.start()
-        run(asyncio.wait_for(story(), BOUND_S))
-    finally:
-        secure.network.close()
-
-
 def test_a_router_that_is_drained_sends_tls_clients_to_the_tls_listener_of_another(tmp_path: Path) -> None:
     secure = Secure(tmp_path)
 
@@ -457,56 +426,6 @@ def test_a_profile_has_the_name_of_the_router_in_its_files() -> None:
     assert [str(read.tls_profile("y", name).key) for name in ("a", "b")] == ["/srv/pki/a.pem", "/srv/pki/b.pem"]
     with pytest.raises(ConfigError, match=r"\$\{host\}.pem\" has a \$ that means nothing; \$\{router\} stands for"):
         loads(text.replace("${router}", "${host}"))
-
-
-def test_proton_sends_and_receives_through_tls(tmp_path: Path) -> None:
-    pytest.importorskip("proton")
-    secure = Secure(tmp_path, ca="pki/ca.pem", clients="required")
-    secure.pki.certificate("router", "localhost")  # proton compares names, not addresses
-    me = secure.pki.certificate("me")
-
-    async def story() -> None:
-        code = """if True:
-            import sys
-            from proton import Message, SSLDomain
-            from proton.handlers import MessagingHandler
-            from proton.reactor import Container
-
-            class Both(MessagingHandler):
-                def on_start(self, event):
-                    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-                    domain.set_trusted_ca_db(sys.argv[2])
-                    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-                    domain.set_credentials(sys.argv[3], sys.argv[3], None)
-                    self.connection = event.container.connect(sys.argv[1], ssl_domain=domain, reconnect=False)
-                    event.container.create_receiver(self.connection, "orders")
-                    event.container.create_sender(self.connection, "orders")
-                    self.sent = self.got = 0
-
-                def on_sendable(self, event):
-                    if not self.sent:
-                        self.sent = 1
-                        event.sender.send(Message(body="x" * 300000))
-
-                def on_message(self, event):
-                    self.got += event.message.body == "x" * 300000
-
-                def on_accepted(self, event):
-                    self.connection.close()
-
-                def on_transport_error(self, event):
-                    print(event.transport.condition, flush=True)
-
-            both = Both()
-            Container(both).run()
-            assert (both.sent, both.got) == (1, 1)
-        """
-        pem = str(me)
-        url = secure.url["a"].replace("127.0.0.1", "localhost")
-        proton = await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, str(secure.pki.ca), pem)
-        assert await proton.wait() == 0
-
-    play(secure, story)
 
 
 def test_bytes_that_are_no_tls_end_one_connection(tmp_path: Path) -> None:
