@@ -124,6 +124,7 @@ def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
         assert survivor is not None
         os.kill(survivor["pid"], signal.SIGKILL)
         assert up.process.wait(BOUND_S) == 1
+        assert "network live: no router is left" in up.errors
 
 
 def test_a_router_that_stands_still_is_killed_and_started_again(pair_file: Path) -> None:

@@ -176,20 +176,6 @@ async def test_recover_starts_nobody_fresh(pair: Topology) -> None:
     assert fakes.asked == [("a", False), ("b", False)]
 
 
-async def test_no_restart_leaves_the_dead_and_ends_with_1_when_all_are(pair: Topology) -> None:
-    lines, fakes = Lines(), Fakes(pair)
-    run = supervisor(pair, fakes, lines, restart=False)
-    running = await converged(run)
-    run.signal("a", signal.SIGKILL)
-    await lines.until(lambda: run.children["a"].state is State.DEAD)
-    assert not running.done()
-    assert not run.converged
-    run.signal("b", signal.SIGKILL)
-    assert await asyncio.wait_for(running, BOUND_S) == 1
-    assert "[a] was killed by SIGKILL; it stays down (--no-restart)" in lines.lines
-    assert lines.lines[-1] == "network fakes: no router is left"
-
-
 async def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair: Topology) -> None:
     lines, fakes = Lines(), Fakes(pair, b="bad")
     run = supervisor(pair, fakes, lines)
@@ -248,30 +234,6 @@ async def test_a_recovering_router_is_not_ready_and_says_for_how_long(tmp_path: 
     run.stop()
     await asyncio.wait_for(running, BOUND_S)
     assert lines.announced == []
-
-
-def test_routers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    program = (
-        "import os, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import sys; from onceway.parent import die_with; "
-        "die_with(int(sys.argv[1])); print(1, flush=True); sys.stdin.read()', str(os.getpid())],"
-        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
-        "child.stdout.readline()\n"
-        "print(child.pid, flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    descriptor = os.pidfd_open(child)
-    parent.kill()
-    parent.wait(BOUND_S)
-    try:
-        import select
-
-        assert select.select([descriptor], [], [], BOUND_S)[0], "the child outlived its parent"
-    finally:
-        os.close(descriptor)
 
 
 def test_all_taken_ports_are_named_at_once(pair: Topology) -> None:
