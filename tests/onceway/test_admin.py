@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any
 
 import pytest
@@ -128,25 +129,20 @@ class Wide:
         self.in_this_turn = 0
 
 
-def served(raw: Callable[[], dict[str, Any]], ask: Callable[[Probe, str], Awaitable[None]]) -> None:
-    serve(Made(raw), ask)
+@contextlib.asynccontextmanager
+async def served(source: Source | None = None) -> AsyncIterator[tuple[Probe, str]]:
+    """A probe, and the URL of the admin listener of this router, or of one that says RAW."""
+    admin = AdminServer(source or Made(lambda: RAW))
+    url = f"http://{format_host_port(await admin.start(('127.0.0.1', 0)))}"
+    try:
+        async with Probe(answer_within_s=BOUND_S) as probe:
+            yield probe, url
+    finally:
+        await admin.stop()
 
 
-def serve(source: Source, ask: Callable[[Probe, str], Awaitable[None]]) -> None:
-    async def go() -> None:
-        admin = AdminServer(source)
-        url = f"http://{format_host_port(await admin.start(('127.0.0.1', 0)))}"
-        try:
-            async with Probe(answer_within_s=BOUND_S) as probe:
-                await ask(probe, url)
-        finally:
-            await admin.stop()
-
-    asyncio.run(go())
-
-
-def test_status_is_the_routers_document_with_sums_and_state() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_status_is_the_routers_document_with_sums_and_state() -> None:
+    async with served() as (probe, url):
         status = await probe.status(url)
         assert status is not None
         assert status["state"] == "ready"
@@ -166,8 +162,6 @@ def test_status_is_the_routers_document_with_sums_and_state() -> None:
         assert status["addresses"] == RAW["addresses"]
         assert list(status)[:6] == ["name", "network", "pid", "incarnation", "uptime_s", "state"]
 
-    served(lambda: RAW, ask)
-
 
 @pytest.mark.parametrize(
     ("change", "state", "code", "answer"),
@@ -186,15 +180,15 @@ def test_status_is_the_routers_document_with_sums_and_state() -> None:
         ({"stopping": True}, "stopping", 503, b"stopping\n"),
     ],
 )
-def test_readyz_says_what_a_router_waits_for(change: dict[str, Any], state: str, code: int, answer: bytes) -> None:
+async def test_readyz_says_what_a_router_waits_for(
+    change: dict[str, Any], state: str, code: int, answer: bytes
+) -> None:
     raw = {**RAW, **change}
     assert state_of(raw)[0] == state
 
-    async def ask(probe: Probe, url: str) -> None:
+    async with served(Made(lambda: raw)) as (probe, url):
         assert await probe.get(url + "/readyz") == (code, answer)
         assert await probe.get(url + "/healthz") == (200, b"alive\n")
-
-    served(lambda: raw, ask)
 
 
 def test_a_router_that_knows_nothing_yet_has_a_document_too() -> None:
@@ -204,8 +198,8 @@ def test_a_router_that_knows_nothing_yet_has_a_document_too() -> None:
     assert document["oldest_in_doubt_s"] is None
 
 
-def test_metrics_are_the_status_in_prometheus_words() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_metrics_are_the_status_in_prometheus_words() -> None:
+    async with served() as (probe, url):
         answer = await probe.get(url + "/metrics")
         assert answer is not None
         code, body = answer
@@ -234,24 +228,20 @@ def test_metrics_are_the_status_in_prometheus_words() -> None:
             assert line in lines
         assert any(re.match(r"process_cpu_seconds_total \d", line) for line in lines)
 
-    served(lambda: RAW, ask)
 
-
-def test_each_scrape_asks_the_router_anew() -> None:
+async def test_each_scrape_asks_the_router_anew() -> None:
     uptimes = iter([1.0, 2.0])
 
-    async def ask(probe: Probe, url: str) -> None:
+    async with served(Made(lambda: {**RAW, "uptime_s": next(uptimes)})) as (probe, url):
         first, second = await probe.get(url + "/metrics"), await probe.get(url + "/metrics")
         assert first is not None
         assert second is not None
         assert b"onceway_uptime_seconds 1.0" in first[1]
         assert b"onceway_uptime_seconds 2.0" in second[1]
 
-    served(lambda: {**RAW, "uptime_s": next(uptimes)}, ask)
 
-
-def test_openmetrics_is_spoken_to_those_who_ask_for_it() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_openmetrics_is_spoken_to_those_who_ask_for_it() -> None:
+    async with served() as (probe, url):
         assert probe._session is not None
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
         async with probe._session.get(url + "/metrics", headers=accept) as answer:
@@ -260,11 +250,10 @@ def test_openmetrics_is_spoken_to_those_who_ask_for_it() -> None:
         assert body.endswith(b"# EOF\n")
         assert body.count(b"# EOF") == 1
 
-    served(lambda: RAW, ask)
 
+async def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
+    async with served(Wide(250)) as (probe, url):
 
-def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
-    async def ask(probe: Probe, url: str) -> None:
         async def addresses(query: str) -> tuple[list[str], str | None]:
             answer = await probe.get(url + "/status" + query)
             assert answer is not None
@@ -282,42 +271,34 @@ def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
         assert list(status["addresses"]) == names
         assert status["records"]["undone"] == 250
 
-    serve(Wide(250), ask)
-
 
 @pytest.mark.parametrize("query", ["?limit=-1", "?limit=many", "?limit=1001", "?adress=a"])
-def test_a_bad_query_is_refused(query: str) -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_a_bad_query_is_refused(query: str) -> None:
+    async with served() as (probe, url):
         answer = await probe.get(url + "/status" + query)
         assert answer is not None
         assert answer[0] == 400
 
-    served(lambda: RAW, ask)
 
-
-def test_status_and_metrics_are_made_in_pieces_between_which_the_loop_turns() -> None:
+async def test_status_and_metrics_are_made_in_pieces_between_which_the_loop_turns() -> None:
     router = Wide(400, asked_for_s=0.0005)
 
-    async def ask(probe: Probe, url: str) -> None:
+    async with served(router) as (probe, url):
         for page in ("/status?limit=1000", "/metrics"):
             await probe.get(url + page)
         assert router.asked >= 800
         assert router.most_in_a_turn <= 4  # a piece is 1 ms
 
-    serve(router, ask)
 
-
-def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
+async def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
     router = Wide(100, asked_for_s=0.0009)
 
-    async def ask(probe: Probe, url: str) -> None:
+    async with served(router) as (probe, url):
         for _ in range(5):
             assert await probe.summary(url) is not None
             assert (await probe.get(url + "/readyz")) == (200, b"ready\n")
             await probe.get(url + "/metrics")
         assert router.asked == 100
-
-    serve(router, ask)
 
 
 async def test_a_reader_gets_a_tenth_of_the_time() -> None:
@@ -343,8 +324,8 @@ async def test_a_reader_gets_a_tenth_of_the_time() -> None:
     assert max(slept) > 0
 
 
-def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
+    async with served() as (probe, url):
         answer = await probe.get(url + "/trace?address=orders&container=p&name=x&tag=00ff")
         assert answer is not None
         assert json.loads(answer[1])["asked"] == ["orders", "p", "x", "00ff"]
@@ -353,27 +334,21 @@ def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
             assert answer is not None
             assert answer[0] == 400
 
-    served(lambda: RAW, ask)
 
-
-def test_unknown_pages_and_other_methods_change_nothing() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_unknown_pages_and_other_methods_change_nothing() -> None:
+    async with served() as (probe, url):
         answer = await probe.get(url + "/stop")
         assert answer is not None
         assert answer[0] == 404
         assert await probe.get(url + "/") == (200, b"/status\n/overview\n/trace\n/healthz\n/readyz\n/metrics\n")
 
-    served(lambda: RAW, ask)
 
-
-def test_status_ends_with_a_newline_and_is_json() -> None:
-    async def ask(probe: Probe, url: str) -> None:
+async def test_status_ends_with_a_newline_and_is_json() -> None:
+    async with served() as (probe, url):
         answer = await probe.get(url + "/status")
         assert answer is not None
         assert answer[1].endswith(b"}\n")
         assert json.loads(answer[1])["name"] == "b"
-
-    served(lambda: RAW, ask)
 
 
 async def test_who_does_not_answer_is_none() -> None:
