@@ -17,7 +17,6 @@ from onceway.spark.files import Disk
 from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.documents import FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS
-from onceway.spark.wal.leases import FileSwap
 from tests.spark.memory import MemoryObjects
 
 
@@ -147,15 +146,6 @@ def test_who_has_lost_a_change_of_partitions_writes_nothing_of_it_however_it_was
     assert Wal.open(place) == later[0]
     assert later[0].in_change(Step.DRAINING)
     assert not later[0].change_to(Step.DRAINED).change_to(Step.ENDED).in_change()
-
-
-def test_one_that_was_frozen_between_reading_a_lease_and_taking_it_has_not_taken_it(tmp_path: Path) -> None:
-    one, other = FileSwap(str(tmp_path)), FileSwap(str(tmp_path))
-    assert one.swap({"of": 1})
-    assert other.read() == {"of": 1}
-    assert all(one.swap({"of": 1, "beat": beat}) for beat in range(3))
-    assert not other.swap({"of": 2})
-    assert other.read() == {"of": 1, "beat": 2}
 
 
 def test_file_url_is_a_path_and_others_are_refused(tmp_path: Path) -> None:

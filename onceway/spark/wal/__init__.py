@@ -23,7 +23,7 @@ from onceway.spark.files import Disk, Documents, is_bucket, local_path, locked_b
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS, sync_marks
-from onceway.spark.wal.leases import LASTS_S, FileSwap, holder_of
+from onceway.spark.wal.leases import LASTS_S, holder_of
 from onceway.spark.wal.objects import objects_at
 from onceway.spark.wal.reading import DirectoryReader, SlotReader
 from onceway.spark.wal.storage import DirectoryStorage, Retention, Storage
@@ -271,11 +271,7 @@ class Wal:
 
     def holder(self, number: int) -> str:
         """Who holds the slot's lease, for people; empty: nobody, or a query on a directory, which needs none."""
-        if is_bucket(self.location):
-            swap = ObjectDocument(objects_at(self.location), self.location, f"{number}/lease.json", DOCUMENTS)
-            return holder_of(swap)
-        directory = os.path.join(self.location, str(number))
-        return holder_of(FileSwap(directory)) if os.path.isdir(directory) else ""
+        return holder_of(self.document(f"{number}/lease.json", DOCUMENTS))
 
     def locked_by(self, number: int) -> str:
         """The process of a query that receives into the slot's directory, for people; empty: nobody."""

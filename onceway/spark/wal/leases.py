@@ -9,7 +9,6 @@ rows out of the log is the fence (`fencing`, `bucket`).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import socket
@@ -17,73 +16,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from onceway.spark.errors import WalError, WalLocked
+from onceway.spark.wal.documents import Document
 
 LASTS_S: Final = 10.0
 LOOKS: Final = 20  # how often one that waits looks while a lease lasts
 RENEWALS: Final = 3  # and how often its holder renews it
-_PREFIX: Final = "lease-"
 
 
-class Swap(Protocol):
-    """A document that is replaced only where it is still what was read."""
-
-    def read(self) -> dict[str, Any] | None: ...
-
-    def swap(self, content: dict[str, Any]) -> bool:
-        """In place of what was read last; False where somebody was quicker.  Raises WalError, OSError."""
-        ...
-
-
-class FileSwap:
-    """Files lease-1, lease-2 ... of which the last counts: creating one by a hard link succeeds for one process."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = Path(directory)
-        self._number = 0
-
-    def read(self) -> dict[str, Any] | None:
-        while True:
-            numbers = self._numbers()
-            self._number = max(numbers, default=0)
-            if not numbers:
-                return None
-            with contextlib.suppress(FileNotFoundError):  # replaced since
-                content: dict[str, Any] = json.loads(self._path(self._number).read_bytes())
-                return content
-
-    def swap(self, content: dict[str, Any]) -> bool:
-        fresh = self._directory / f"lease.{secrets.token_hex(8)}.tmp"
-        fresh.write_text(json.dumps(content))
-        try:
-            os.link(fresh, self._path(self._number + 1))
-        except FileExistsError:
-            return False
-        finally:
-            fresh.unlink()
-        self._number += 1
-        numbers = self._numbers()
-        if max(numbers) > self._number:  # others have gone on while this process stood still, and removed this number
-            self._path(self._number).unlink(missing_ok=True)
-            return False
-        for number in numbers:
-            if number < self._number:
-                self._path(number).unlink(missing_ok=True)
-        return True
-
-    def _numbers(self) -> list[int]:
-        names = [name.removeprefix(_PREFIX) for name in os.listdir(self._directory) if name.startswith(_PREFIX)]
-        return [int(name) for name in names if name.isdecimal()]
-
-    def _path(self, number: int) -> Path:
-        return self._directory / f"{_PREFIX}{number}"
-
-
-def holder_of(swap: Swap) -> str:
+def holder_of(document: Document) -> str:
     """Who holds it, for people; empty: nobody."""
-    content = swap.read()
+    content = document.read()
     return "" if content is None or content["released"] else f"{content['host']}:{content['pid']}"
 
 
@@ -115,10 +60,10 @@ class Lease:
     """on_lost: called from the renewing thread when another process has taken it, or it ended without a renewal."""
 
     def __init__(
-        self, swap: Swap, place: str, on_lost: Callable[[], None], lasts_s: float = LASTS_S, note: str = ""
+        self, document: Document, place: str, on_lost: Callable[[], None], lasts_s: float = LASTS_S, note: str = ""
     ) -> None:
         self.held = False
-        self._swap = swap
+        self._document = document
         self._place = place
         self._on_lost = on_lost
         self._lasts_s = lasts_s
@@ -135,11 +80,11 @@ class Lease:
         deadline = time.monotonic() + max(timeout_s, 1.1 * self._lasts_s)
         seen, since = None, 0.0
         while True:
-            content, now = self._swap.read(), time.monotonic()
+            content, now = self._document.read(), time.monotonic()
             if content != seen:
                 seen, since = content, now
             free = content is None or content["released"] or _is_gone(content, self._me)
-            if (free or now - since >= self._lasts_s) and self._swap.swap(self._content()):
+            if (free or now - since >= self._lasts_s) and self._document.swap(self._content()):
                 break
             if now >= deadline:
                 assert content is not None
@@ -161,7 +106,7 @@ class Lease:
         if self.held:
             self.held = False
             with contextlib.suppress(WalError, OSError):
-                self._swap.swap(self._content(released=True))
+                self._document.swap(self._content(released=True))
 
     def _content(self, *, released: bool = False) -> dict[str, Any]:
         self._beat += 1
@@ -175,7 +120,7 @@ class Lease:
             # the same again after a failure, so that one that arrived without an answer is known as ours
             content = content or self._content()
             try:
-                kept = self._swap.swap(content)
+                kept = self._document.swap(content)
             except (WalError, OSError):  # nobody follows before the lease is over
                 kept = time.monotonic() - renewed < self._lasts_s
                 pause = self._lasts_s / LOOKS

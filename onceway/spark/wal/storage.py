@@ -49,7 +49,7 @@ from onceway.spark.wal.frames import (
     segment_head,
     segments,
 )
-from onceway.spark.wal.leases import LASTS_S, FileSwap, Lease
+from onceway.spark.wal.leases import LASTS_S, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +348,10 @@ class DirectoryStorage:
         except OSError as error:
             raise explain(error, directory, "making the slot's directory") from error
         self._lock = take_lock(os.path.join(directory, "lock"), timeout_s)
-        if self._apart or FileSwap(directory).read() is not None:
+        lease = self.document("lease.json", DOCUMENTS)
+        if self._apart or lease.read() is not None:
             note = "onceway ingest" if self._apart else ""
-            self._lease = Lease(FileSwap(directory), directory, self._lease_lost, self._lasts_s, note)
+            self._lease = Lease(lease, directory, self._lease_lost, self._lasts_s, note)
             if self._apart:  # before it waits: whoever waits for a frozen one must not keep others waiting
                 self._lock.release()
             self._lease.take(timeout_s)
@@ -379,7 +380,8 @@ class DirectoryStorage:
         self._epoch = epoch
         self.files = SlotFiles(disk, directory, self._uuid, epoch, tail.end, segment_bytes)
         remove_leftovers(disk, directory, self.start)
-        remove_unfinished(directory, disk=disk)  # of a writer that is frozen, too: it cannot put its document back
+        # of a writer that is frozen, too: it cannot put its document back.  The lease is renewed meanwhile
+        remove_unfinished(directory, ("epoch.", "gaps.", "link.", "trim."), disk)
         for number in {old.open, old.epoch} - {0}:
             if read_mark(directory, number) is not None:
                 disk.remove(mark_path(directory, number))
