@@ -1,4 +1,4 @@
-"""An ingest that dies, or meets a full disk, at one place: `python -m tests.spark.crashing_ingest PLACE COUNT`.
+"""An ingest that dies, or stands still, at one place: `python -m tests.spark.crashing_ingest PLACE COUNT`.
 
 PLACE says where, COUNT the how-manieth time it comes there.  It dies by SIGKILL, as by kill -9.
 """
@@ -6,7 +6,6 @@ PLACE says where, COUNT the how-manieth time it comes there.  It dies by SIGKILL
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from onceway.spark.source.receiving import Receiver
 from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
-PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half",
+PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "trim-unwritten", "trim-half",
           "change-begun", "change-frozen", "change-drained", "change-ended")  # fmt: skip
 
 
@@ -50,8 +49,6 @@ def arrange(place: Place) -> None:
         if bytes(parts[0][:4]) != FRAME_MAGIC:
             write(disk, file, parts, offset)
             return
-        if place.reached("full"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if place.reached("torn"):
             octets = b"".join(map(bytes, parts))
             write(disk, file, [octets[: len(octets) // 2]], offset)
