@@ -109,13 +109,14 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
     pending_first = pending_last = -1
     pending: tuple[DeliveryState | None, bool] | None = None
     for _ in range(count):
-        its_lead, first, *rest = unpack(buf, offset)
-        if its_lead != lead or (has_last and rest[0] != middle):
+        pieces = unpack(buf, offset)
+        if pieces[0] != lead or (has_last and pieces[2] != middle):
             break
-        meaning = meanings.get(rest[-1])
+        meaning = meanings.get(pieces[-1])
         if meaning is None:
             break
-        last = rest[1] if has_last else first
+        first = pieces[1]
+        last = pieces[3] if has_last else first
         if meaning is pending and first == pending_last + 1:
             pending_last = last
         else:

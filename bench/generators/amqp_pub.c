@@ -3,7 +3,8 @@
  *   amqp_pub -u HOST:PORT -a ADDRESS -c COUNT -t TIMEOUT_S -s BODY_BYTES -w WINDOW [-r MESSAGES_PER_S] [-2] [-k]
  *            [-A AUTHORITY_PEM [-C CERTIFICATE_PEM]] [-U USER -P PASSWORD_FILE]
  *
- * Every message is sent unsettled, at most WINDOW of them without an outcome, and settled when its outcome comes.
+ * Every message is sent unsettled, at most WINDOW of them without an outcome, and settled when its outcome comes. At a
+ * rate the first one is sent a second after the attach: those of other publishers, which start then, are not measured.
  * -2: rcv-settle-mode second.  -k: settle nothing, print HELD when all are accepted, and stay until killed; subscribers
  * do not count these messages. */
 #include "amqp.h"
@@ -28,8 +29,8 @@ static void encode_message(void) {
 static void send_messages(void) {
     while (sender && sent < count && sent - decided < window && pn_link_credit(sender) > 0) {
         uint64_t now = now_ns();
+        if (!first_ns) first_ns = now + (rate ? SECOND : 0);
         if (!due(now, first_ns, sent)) return;
-        if (!first_ns) first_ns = now;
         if (!keep) write_stamp(message + body_at, sent, now);
         pn_delivery_t *delivery = pn_delivery(sender, pn_dtag((char *)&sent, sizeof sent));
         pn_delivery_set_context(delivery, (void *)(uintptr_t)sent);

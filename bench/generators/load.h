@@ -91,9 +91,9 @@ static struct {
     size_t count, room;
 } latencies;
 
-/* Whether message number `sent` is due at a fixed rate. */
+/* Whether message number `sent` is due at a fixed rate. first_ns: when the first one is, which may lie ahead. */
 static inline bool due(uint64_t now, uint64_t first_ns, uint32_t sent) {
-    return !rate || !first_ns || (now - first_ns) / 1e9 * rate >= sent;
+    return !rate || !first_ns || (int64_t)(now - first_ns) / 1e9 * rate >= sent;
 }
 
 /* How long to wait for it, in ms. What is late waits for credit, whose arrival is an event. */

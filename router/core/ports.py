@@ -107,6 +107,7 @@ class SubscriberAttach:
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     settled_mode: bool = False  # snd-settle-mode settled was negotiated
     selection: Selection | None = None  # None: everything
+    most_bytes: int = 0  # of a large delivery; 0: any size
     data: bytes = b""  # of whoever attaches it, at most MOST_DATA; all routers know it (protocol 7.10)
     browses: bool = False  # it only sees what waits in a queue: it is no subscription
     takes_parts: bool = False  # the port is a PartsPort
@@ -196,8 +197,6 @@ Unwanted = tuple[int, int, Outcome]
 
 class Selection(Protocol):
     """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5, 6.4.7)."""
-
-    most_bytes: int  # 0: any size
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Returns the indexes of those that it does not get, ascending. The same message has the same answer for as

@@ -76,6 +76,7 @@ class Subscriber:
         "listing_incomplete",
         "longest_s",
         "marks",
+        "most_bytes",
         "name",
         "owes",
         "partial",
@@ -107,6 +108,7 @@ class Subscriber:
         self.deliveries = address.deliveries
         self.port = port
         self.parts_port = cast("PartsPort", port) if attach.takes_parts else None
+        self.most_bytes = attach.most_bytes  # of a large delivery (protocol 6.12); 0: any size
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
         self.data = address.data_on_the_wire(attach.data)
@@ -399,9 +401,8 @@ class Subscriber:
         """Writes of a large delivery what has come and has room. Says whether its link is free for others."""
         body, port = partial.body, self.parts_port
         assert port is not None
-        most = self.selecting.selection.most_bytes if self.selecting is not None else 0
         while True:
-            if most and body.end > most:
+            if self.most_bytes and body.end > self.most_bytes:
                 self._refuse_large(partial)
                 return True
             room = port.part_capacity()

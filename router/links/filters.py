@@ -53,12 +53,12 @@ _JMS: Final = {
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_begins", "_by_head", "_wanted", "_wants", "most_bytes")
+    __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
         """most_bytes: the receiver's max-message-size; 0: any."""
         self._wants = wants
-        self.most_bytes = most_bytes
+        self._most_bytes = most_bytes
         # Messages often begin alike, and so are judged alike: the sections of the last one that count, and its verdict.
         self._by_head = all(isinstance(each, _Partition) for each in wants)
         self._begins: bytes | None = None
@@ -66,7 +66,7 @@ class Selection:
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         found = self._filtered(payloads) if self._wants and not message_format else []
-        most = self.most_bytes
+        most = self._most_bytes
         if most and max(map(len, payloads), default=0) > most:
             gone = {i for start, stop, _ in found for i in range(start, stop)}
             found += [

@@ -275,13 +275,13 @@ def read_subscriber(
     outcome_of(source.default_outcome, "attach.source.default-outcome")
     source.filter, wants = read_filters(source.filter, container)
     most_bytes = attach.max_message_size or 0
-    if most_bytes >= config.max_message_size and (queue or not config.stream_above):
-        most_bytes = 0  # nothing is larger
+    # only what passes through in parts is larger than the network's setting
+    most_of_whole = most_bytes if most_bytes < config.max_message_size else 0
     browses = False
     if queue:
         browses = source.distribution_mode == COPY
         if not browses:
-            _check_consumer(bool(wants), most_bytes, config)
+            _check_consumer(bool(wants), most_of_whole, config)
     return (
         SubscriberAttach(
             container,
@@ -296,7 +296,8 @@ def read_subscriber(
             expiry_policy=_expiry_policy(source.expiry_policy),
             mode_first=modes.first,
             settled_mode=modes.settled,
-            selection=Selection(wants, most_bytes) if wants or most_bytes else None,
+            selection=Selection(wants, most_of_whole) if wants or most_of_whole else None,
+            most_bytes=most_bytes,
             browses=browses,
         ),
         modes,

@@ -104,13 +104,12 @@ def _joined(found: Iterable[Filter]) -> Match | None:
 class Wanted:
     """What a session gets of one address: the core's Selection. Filters may change; what was judged stays so."""
 
-    __slots__ = ("_address", "_filters", "_messages", "most_bytes")
+    __slots__ = ("_address", "_filters", "_messages")
 
     def __init__(self, filters: Filters, messages: Messages, address: str) -> None:
         self._filters = filters
         self._messages = messages
         self._address = address
-        self.most_bytes = 0
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`. What MQTT has no form for counts as rejected."""

@@ -16,7 +16,7 @@ from amqp10.termini import Target
 from amqp10.types import ULong
 from router.config import Limits, RouterConfig
 from router.core.large import STREAM_IDLE_S
-from router.core.ports import MapState, Outcome, Unwanted
+from router.core.ports import MapState, Outcome
 from tests.router.harness import Mesh, undecided
 from tests.router.links import Client, Clients, make, payloads, symbols
 
@@ -146,18 +146,9 @@ def test_a_link_without_parts_does_not_take_it() -> None:
     network.assert_settled()
 
 
-class Small:
-    """A selection: what has at most three bytes."""
-
-    most_bytes = 3
-
-    def unwanted(self, payloads: Any, message_format: int) -> list[Unwanted]:
-        return [(i, i + 1, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > 3]
-
-
 def test_what_exceeds_the_subscriptions_size_is_aborted_and_rejected() -> None:
     network = mesh()
-    subscriber = network.subscriber("a", takes_parts=True, selection=Small())
+    subscriber = network.subscriber("a", takes_parts=True, most_bytes=3)
     publisher = network.publisher("a")
     publisher.part("ab", first=True)
     publisher.part("cd")
