@@ -266,51 +266,6 @@ def test_a_subscription_with_a_map_resumes_first_and_gets_the_rest_after(clients
     assert bodies(again) == [3, 4, 5]
 
 
-def test_a_subscription_without_memory_gets_again_what_is_not_settled(clients: Clients) -> None:
-    p, s = clients.connect("p"), clients.connect("s")
-    s.receiver(credit=10, source=WAITING)
-    publish(p, p.sender(), 1, 3)
-    tags = s.seen(Transfers)[0].tags
-    s.lose()
-    again = clients.connect("s")
-    link = again.receiver(credit=10, source=WAITING)
-    assert again.answered(link).properties["onceway:resumed"] is True
-    assert again.answered(link).source.timeout == 30
-    assert [tag for run in again.seen(Transfers) for tag in run.tags] == tags
-
-
-def test_a_plain_subscription_is_not_waited_for(clients: Clients) -> None:
-    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
-    s.receiver(credit=10)
-    incoming = t.receiver(credit=10)
-    publish(p, p.sender(), 1, 1)
-    accept(t, incoming, 0, 0)
-    assert p.seen(Dispositions) == []
-    s.lose()
-    assert len(p.seen(Dispositions)) == 1
-    again = clients.connect("s")
-    assert again.answered(again.receiver()).properties["onceway:resumed"] is False
-
-
-def test_a_subscription_that_stayed_away_too_long_is_told_so(clients: Clients) -> None:
-    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
-    s.receiver(credit=10, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
-    incoming = t.receiver(credit=10)
-    publish(p, p.sender(), 1, 1)
-    accept(t, incoming, 0, 0)
-    s.lose()
-    clients.sleep(60.0)
-    clients.exchange()
-    assert len(p.seen(Dispositions)) == 1
-    again = clients.connect("s")
-    link = again.receiver(source=WAITING, properties=epoch(2, onceway_born=ULong(1)))
-    detach = again.detached(link)
-    assert detach.closed
-    assert detach.error is not None
-    assert detach.error.condition == "onceway:subscription-broken"
-    assert again.answered(link).source is None
-
-
 def test_a_map_in_parts_is_one_map(clients: Clients) -> None:
     p, s = clients.connect("p"), clients.connect("s")
     s.receiver(credit=10, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
@@ -374,17 +329,6 @@ def test_drain_returns_the_credit_that_is_left(clients: Clients) -> None:
     clients.exchange()
     assert len(payloads(s.seen(Transfers))) == 3
     assert incoming.credit == 0
-
-
-def test_closing_the_publisher_settles_what_it_left(clients: Clients) -> None:
-    p, s = clients.connect("p"), clients.connect("s")
-    s.receiver(credit=10)
-    out = p.sender()
-    publish(p, out, 1, 2)
-    out.detach(closed=True)
-    clients.exchange()
-    assert [e.settled for e in s.seen(Dispositions)] == [True]
-    nothing_left(clients)
 
 
 def test_attach_and_detach_in_one_breath_leave_nothing(clients: Clients) -> None:
