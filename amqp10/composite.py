@@ -286,10 +286,6 @@ def _text_reader(codes: tuple[int, int], name: str, decode: Callable[[bytes, int
     return read
 
 
-def _read_any(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
-    return decode_value(buf, offset, end)
-
-
 def _read_tag(buf: bytes, offset: int, end: int, where: str) -> tuple[bytes, int]:
     tag, stop = read_typed(buf, offset, end, where, (0xA0, 0xB0), "binary")
     if len(tag) > MAX_TAG:
@@ -458,7 +454,6 @@ TIMESTAMP: Final = FieldType(
 MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
 FIELDS: Final = FieldType(_read_map, write_map)
 ANNOTATIONS: Final = FieldType(read_annotations, write_map)
-ANY: Final = FieldType(_read_any, encode_value)
 
 
 def _encode_composite(value: Any, depth: int) -> bytes:

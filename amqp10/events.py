@@ -84,7 +84,7 @@ class LinkFlow:
     """The peer sent a flow for this link; the link's state already reflects it, and an echo asked for is on its way.
 
     On a SenderLink: `credit`, `drain` (call `drained()` after sending what there was). On a ReceiverLink: the peer's
-    `delivery_count` (so a drain's answer) and `available`."""
+    `delivery_count` (so a drain's answer)."""
 
     link: Link
     flow: Flow

@@ -65,7 +65,7 @@ class _Partial:
 
 
 class ReceiverLink(Link):
-    __slots__ = ("_drain", "_partial", "available", "delivery_count", "drained_credit", "flow_properties",
+    __slots__ = ("_drain", "_partial", "delivery_count", "drained_credit", "flow_properties",
                  "highest_limit", "limit", "max_message_size", "part_size")  # fmt: skip
 
     is_sender = False
@@ -79,8 +79,6 @@ class ReceiverLink(Link):
         self.highest_limit = 0
         """The highest limit granted so far, which the sender must not exceed. A lower limit binds it only when it has
         read it: transfers may cross the flow that lowers the credit (AMQP 2.6.7)."""
-        self.available: int | None = None
-        """The `available` of the sender's latest flow."""
         self.max_message_size = session.connection.settings.max_message_size
         """In bytes, as enforced; set by our attach. 0: no limit."""
         self.part_size = 0
@@ -287,8 +285,6 @@ class ReceiverLink(Link):
         self.session.incoming.unsettled.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:
-        if flow.available is not None:
-            self.available = flow.available
         if flow.delivery_count is not None and self.remote_attach is not None:
             count = unwrap(flow.delivery_count, self.delivery_count)
             if count > self.delivery_count:  # AMQP 2.6.7: the answer to drain

@@ -28,7 +28,7 @@ _OVERHEAD = 64  # bytes by which a one-frame transfer exceeds its payload, at mo
 
 
 class SenderLink(Link):
-    __slots__ = ("available", "credit", "delivery_count", "drain", "open_delivery")
+    __slots__ = ("credit", "delivery_count", "drain", "open_delivery")
 
     is_sender = True
 
@@ -40,7 +40,6 @@ class SenderLink(Link):
         """Unwrapped; starts at our initial-delivery-count."""
         self.drain = False
         """The peer has asked for drain: send what there is, then call `drained()`."""
-        self.available = 0
         self.open_delivery: int | None = None
         """The id of the delivery that `begin` has begun and `add` or `abort` has not ended."""
 
@@ -240,10 +239,6 @@ class SenderLink(Link):
         self.credit = 0
         self.flow()
 
-    def set_available(self, available: int) -> None:
-        """Set `available` for our next flow; sends none."""
-        self.available = available
-
     def flow(self, *, echo: bool = False) -> None:
         """Send a flow with our state; echo asks for the receiver's."""
         if self._state is ATTACHED:
@@ -327,6 +322,6 @@ class SenderLink(Link):
         return {
             "delivery_count": self.delivery_count & WRAP,
             "link_credit": self.credit,
-            "available": self.available,
+            "available": 0,
             "drain": self.drain,
         }

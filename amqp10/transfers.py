@@ -43,7 +43,7 @@ class Shape:
     """
 
     __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "pairs",
-                 "rcv_settle_mode", "settled", "tag_size", "tail", "unpack")  # fmt: skip
+                 "rcv_settle_mode", "settled", "tail", "unpack")  # fmt: skip
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class Shape:
         self.head = head
         self.middle = middle
         self.tail = tail
-        self.tag_size = tag_size
         self.settled = settled
         self.message_format = message_format
         self.rcv_settle_mode = rcv_settle_mode

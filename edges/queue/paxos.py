@@ -82,7 +82,6 @@ class Paxos:
         self._votes: dict[int, set[str]] = {}
         self._outputs: list[Output] = []
         self._local: deque[Message] = deque()
-        self._busy = False
         for record in kept:
             self._restore(record)
         self._outputs.clear()

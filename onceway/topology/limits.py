@@ -29,7 +29,6 @@ LIMITS: Final[dict[str, tuple[str, Form, Bounds]]] = {
 }
 OF_A_LISTENER: Final = ("half_open", "handshake_timeout")
 """Keys that no user has, because the user is not known yet when they apply."""
-USER_KEYS: Final = tuple(key for key in LIMITS if key not in OF_A_LISTENER)
 
 
 def read_limits(entry: Entry | None, settings: RouterConfig, base: Limits) -> Limits:

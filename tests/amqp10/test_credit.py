@@ -160,12 +160,11 @@ def test_an_echo_is_answered_with_our_state() -> None:
     wire = Wire()
     link = wire.attach_receiver(credit=10)
     link.send([b"1"], [b""])
-    link.set_available(4)
     wire.read()
     wire.send(flow(handle=0, delivery_count=0, link_credit=10, echo=True))
     (answer,) = wire.read()
     assert isinstance(answer, Flow)
-    assert (answer.handle, answer.delivery_count, answer.link_credit, answer.available) == (0, 1, 9, 4)
+    assert (answer.handle, answer.delivery_count, answer.link_credit, answer.available) == (0, 1, 9, 0)
     assert not answer.echo
 
 
@@ -190,15 +189,6 @@ def test_an_echo_can_be_asked_for_with_and_without_credit() -> None:
     sender.flow(echo=True)
     at_client, _ = pair.pump()
     assert only(at_client, LinkFlow).link is sender
-
-
-def test_available_is_passed_on() -> None:
-    pair = Pair()
-    sender, link = pair.publishing()
-    sender.set_available(17)
-    sender.flow()
-    pair.pump()
-    assert link.available == 17
 
 
 def test_a_window_may_be_as_large_as_can_be_said() -> None:

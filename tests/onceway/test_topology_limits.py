@@ -8,7 +8,7 @@ import pytest
 
 from onceway import topology
 from onceway.topology import ConfigError
-from onceway.topology.limits import LIMITS, USER_KEYS
+from onceway.topology.limits import LIMITS, OF_A_LISTENER
 from onceway.values import format_duration
 from router.config import Limits, UserLimits
 
@@ -86,7 +86,7 @@ def test_the_reference_names_every_limit_and_its_default() -> None:
         else:
             shown = f"{default >> 20}MiB" if form == "size" else str(default)
         assert f"| `{key}` | {shown} |" in guide, f"docs/topology.md: {key} is {shown}"
-    assert {*USER_KEYS} == {key for key, (name, _, _) in LIMITS.items() if hasattr(UserLimits(), name)}
+    assert LIMITS.keys() - OF_A_LISTENER == {key for key, (name, _, _) in LIMITS.items() if hasattr(UserLimits(), name)}
 
 
 def test_a_user_that_nobody_can_be_is_warned_of() -> None:
