@@ -9,7 +9,8 @@
 
 An open trunk adds the neighbour to our link state, which is flooded. Paths follow from all link states, and sessions
 from paths. A packet for another router is forwarded to the next hop with its body untouched. Neighbours send something
-every `heartbeat_s`; a neighbour is lost after `dead_after_s` of silence or when its socket closes.
+every `heartbeat_s`; a neighbour is lost after `dead_after_s` of silence or when its socket closes. A wake-up of an idle
+process costs more than a heartbeat, so a neighbour's brings ours forward.
 
 Of two neighbours the one whose name sorts first dials (`dials`); if both do, its connection is kept. Otherwise a newer
 connection with the same neighbour replaces the older. The content of messages is not known here. Read trunk.py,
@@ -55,6 +56,8 @@ WINDOW: Final = 4 * 1024 * 1024
 REFRESH_HEARTBEATS: Final = 60  # from one repetition of our link state to the next
 MAX_AGE_HEARTBEATS: Final = 200  # after which a link state that is not repeated is forgotten
 MAX_PENDING_OPENS: Final = 1024
+FOLLOWS: Final = 0.5  # heartbeats: ours that is due within this time goes when a neighbour's comes
+LEADS: Final = 0.98  # heartbeats to our next one when none came: those who follow are not woken by their own timers
 
 
 def dials(name: str, neighbour: str) -> bool:
@@ -127,6 +130,9 @@ class Network:
         self._now = now
         # Spread the heartbeats of routers that start together.
         self._next_heartbeat = now + heartbeat_s * (0.5 + rng.random() / 2)
+        self._heard_heartbeat = False  # since the last flush
+        self.followed = False
+        """Our heartbeat was brought forward: a timer that was set for it is of no use. The owner resets it."""
         self._next_silence: float | None = None
 
     # Trunks ------------------------------------------------------------------------------------------------------
@@ -201,6 +207,11 @@ class Network:
         be events or trunks to take."""
         if now != self._now:
             self.look(now)
+        if self._heard_heartbeat:
+            self._heard_heartbeat = False
+            if self._next_heartbeat - now < FOLLOWS * self.heartbeat_s:
+                self._send_heartbeats(now, 1.0)
+                self.followed = True
         if self._links_changed or self.database.changed:
             self._follow_links(now)
         while self._pumpable:
@@ -223,7 +234,7 @@ class Network:
         """Heartbeats, silent neighbours, probes, acknowledgements. Call `flush` afterwards."""
         self.look(now)
         if now >= self._next_heartbeat or (self._next_silence is not None and now >= self._next_silence):
-            self._send_heartbeats(now)
+            self._send_heartbeats(now, LEADS)
         self.sessions.tick(now)
 
     # What people see ---------------------------------------------------------------------------------------------
@@ -308,7 +319,9 @@ class Network:
                     self._link_state(trunk, payload, start, end, now)
                 elif kind == OPEN:
                     self._open(payload, start, end, now)
-                elif kind != HEARTBEAT:
+                elif kind == HEARTBEAT:
+                    self._heard_heartbeat = True
+                else:
                     raise PacketError(f"a packet of kind {kind}")
 
     def credit_granted(self, trunk: Trunk) -> None:
@@ -487,13 +500,14 @@ class Network:
             out.queue_urgent(packet)
         self._pumpable[out] = None
 
-    def _send_heartbeats(self, now: float) -> None:
-        self._next_heartbeat = now + self.heartbeat_s
+    def _send_heartbeats(self, now: float, pause: float) -> None:
+        """pause: heartbeats until the next."""
+        self._next_heartbeat = now + pause * self.heartbeat_s
         self._pending_opens.clear()
         for trunk in list(self._trunks.values()):
             if now >= trunk.last_received + self.dead_after_s:
                 self.fail(trunk, CONNECTION_FORCED, f"nothing received for {self.dead_after_s:g} s", now)
-            elif now - trunk.last_sent >= 0.9 * self.heartbeat_s:
+            elif now - trunk.last_sent >= 0.9 * FOLLOWS * self.heartbeat_s:
                 trunk.queue_heartbeat()
                 self._schedule(trunk)
         if self.database.tick(now):

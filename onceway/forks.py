@@ -1,8 +1,8 @@
 """Routers forked from one process that has imported what they need: imports are most of the CPU of a start.
 
 `Forks` is the supervisor's side, `serve` that process's. On the socket between them go JSON documents: the arguments of
-a router with the descriptor for its output, answered with its pid; a signal for it; and its exit code when it has
-ended. Only the process that can still wait for a router sends it signals, so none reaches another that got its pid.
+a router with the descriptor for its output, answered with its pid or why there is none; a signal for it; and its exit code when it
+has ended. Only the process that can still wait for a router sends it signals, so none reaches another that got its pid.
 
 A router dies with the process that it was forked from, and that one with the supervisor (`onceway.parent`).
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import json
 import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -115,6 +117,10 @@ class Forks:
         document = json.loads(data)
         if "code" in document:
             self._running.pop(document["pid"]).ended.set_result(document["code"])
+        elif "error" in document:
+            assert self._starting is not None
+            self._starting.started.set_exception(OSError(document["error"], os.strerror(document["error"])))
+            self._starting = None
         else:
             self._started(document["pid"])
 
@@ -138,6 +144,17 @@ class Forks:
         for fork in self._running.values():
             fork.ended.set_result(-signal.SIGKILL)
         self._running.clear()
+
+
+def can_serve() -> bool:
+    """Whether this system has what `serve` needs: Linux from 5.3 on, where nothing forbids pidfd_open(2)."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
 
 
 def serve(descriptor: int) -> list[str] | None:
@@ -167,8 +184,16 @@ def serve(descriptor: int) -> list[str] | None:
                 if document["pid"] in pids.values():
                     os.kill(document["pid"], document["signal"])
                 continue
+            try:
+                if not outputs:  # the kernel leaves out what this process has no room for
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                pid = os.fork()
+            except OSError as error:
+                for output in outputs:
+                    os.close(output)
+                link.send(json.dumps({"error": error.errno}).encode())
+                continue
             (output,) = outputs
-            pid = os.fork()
             if not pid:
                 link.close()
                 for other in pids:

@@ -56,6 +56,7 @@ MOST_READS: Final = 16  # of more sockets so many reads: what the first of them 
 SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
 ALONE_S: Final = 1.0  # the same without clients: those of neighbours can wait
+EARLY_S: Final = 0.1  # so much earlier, where an idle process is awake for its heartbeats
 SWEPT: Final = 512  # and at how many at once: 10,000 take some 20 ms
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
@@ -125,7 +126,7 @@ class RouterServer:
         self._reads = 0  # since the last turn
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.Handle | None = None
         self._unswept: list[tuple[Carried, Carrier]] = []  # what is left of the connections to look at
         self._to_sweep = 0  # how many they were
         self._shares: Shares | None = None
@@ -509,8 +510,13 @@ class RouterServer:
         router = self.router.next_deadline()
         if router is not None and router < deadline:
             deadline = router
-        if self.stopped or self._timer_at <= deadline:
+        if self.stopped or (self._timer_at <= deadline and not self.network.followed):
             return  # the timer compares again when it fires: most deadlines move before they are due
+        if self.network.followed:
+            self.network.followed = False
+            if self._sweep is not None and self._sweep_at - now < EARLY_S:
+                self._sweep.cancel()
+                self._sweep = self._loop.call_soon(self._sweep_timers)
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline

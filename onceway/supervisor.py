@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from onceway import reload
 from onceway.control import SUPERVISOR, ControlSocket, socket_path
-from onceway.forks import Fork, Forks
+from onceway.forks import Fork, Forks, can_serve
 from onceway.last_life import last_life
 from onceway.logs import Log
 from onceway.notify import Notifier
@@ -40,7 +39,7 @@ LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the netw
 WATCHDOG_S: Final = 10.0  # a router that does not answer for that long is killed
 START_WITHIN_S: Final = 60.0  # or that long before its first answer
 MOST_OF_A_LOOK: Final = 0.25  # of the watchdog's time
-CALM: Final = 12  # times longer, because an answer costs its router and this process some ms, most of an idle network
+CALM: Final = 12  # times longer, as an answer costs its router and this process some ms; twice that, if no router speaks
 EXIT_BAD_INPUT: Final = 2
 
 
@@ -136,7 +135,7 @@ class Supervisor:
         self._log = reporter.log
         self._command = command or router_command(str(topology.path), state, router_options)
         self._forks: Forks | None = None
-        if command is None and len(names) > 1 and sys.platform == "linux":  # for one it would be a second process
+        if command is None and len(names) > 1 and can_serve():  # for one it would be a second process
             self._forks = Forks([*self._command(max(names, key=len), Start()), "--forks"])
         self._watchdog_s = watchdog_s
         self._router_options, self._keeps_file = router_options, command is None
@@ -147,6 +146,7 @@ class Supervisor:
         self._exit_code = 0
         self._looked = asyncio.Event()
         self._woken = asyncio.Event()
+        self._spoken = asyncio.Event()  # a router has written a line, or ended, since the last poll
 
     # --- what others ask of it
 
@@ -323,10 +323,10 @@ class Supervisor:
                 self._exit_code = EXIT_BAD_INPUT
                 self._stopping.set()
                 return
-            how = _ending(code)
+            how, number = _ending(code), code if isinstance(code, int) else None
             if not self.restart:
                 text = "{how}; it stays down (--no-restart)"
-                self._log.error("router_died", text, router=child.name, how=how, code=code)
+                self._log.error("router_died", text, router=child.name, how=how, code=number)
                 return
             child.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S or child.starts == 1 else child.pause_s
             self._log.warning(
@@ -334,7 +334,7 @@ class Supervisor:
                 "{how}; starting again in {pause}",
                 router=child.name,
                 how=how,
-                code=code,
+                code=number,
                 pause=format_duration(child.pause_s),
             )
             await _wait_for(self._stopping, child.pause_s)
@@ -347,24 +347,29 @@ class Supervisor:
         """How a router that has died starts: it may be the last one that lived."""
         return Start(age_s=None if self._state is None else last_life(self._state, self.topology.routers).age_s)
 
-    async def _run_once(self, child: Child, start: Start) -> int:
+    async def _run_once(self, child: Child, start: Start) -> int | OSError:
+        """Its exit code, or why there is no process."""
         command = self._command(child.name, replace(start, broken_file=self.broken_file))
         child.began = time.monotonic()
         child.started_with = self.topology
         child.starts += 1
         child.answered, child.silent_s, child.looked_at = False, 0.0, child.began
         child.last_words = ""
-        if self._forks is not None:
-            child.process = await self._forks.start(command[len(own_command()) :])
-        else:
-            # In a session of its own, so that Ctrl-C reaches the supervisor alone, which then drains the routers.
-            child.process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+        child.process = None
+        try:
+            if self._forks is not None:
+                child.process = await self._forks.start(command[len(own_command()) :])
+            else:
+                # In a session of its own, so that Ctrl-C reaches the supervisor alone, which then drains the routers.
+                child.process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            return error
         text = "started, pid {pid}" if child.starts == 1 else "started again (start {starts}), pid {pid}"
         self._log.info("router_started", text, router=child.name, pid=child.process.pid, starts=child.starts)
         self._change(child, State.STARTING)
@@ -383,6 +388,7 @@ class Supervisor:
                 line = await stream.readline()
             except ValueError:  # longer than the reader's limit: drop what was read, and continue
                 continue
+            self._spoken.set()
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()
@@ -395,6 +401,7 @@ class Supervisor:
     async def _look(self, probe: Probe) -> None:
         """Polls all routers until cancelled."""
         while True:
+            self._spoken.clear()
             await asyncio.gather(*(self._look_at(child, probe) for child in self.children.values()))
             converged = self._is_converged()
             if converged and not self.converged:
@@ -409,6 +416,8 @@ class Supervisor:
             self._woken.clear()  # a router that dies meanwhile is noticed at once
             calm_s = min(self._look_every_s * CALM, self._watchdog_s * MOST_OF_A_LOOK or inf)
             await _wait_for(self._woken, calm_s if converged else self._look_every_s)
+            if self.converged and not any(child.silent_s for child in self.children.values()):
+                await _wait_for(self._spoken, calm_s)
 
     def _notify(self) -> None:
         """Tells systemd. It is ready when its routers listen: they may wait for subscriptions for long after that."""
@@ -427,7 +436,7 @@ class Supervisor:
         status = await probe.own(child.started_with or self.topology, child.name, self._state)
         now = time.monotonic()
         # Each look counts for a part at most: a supervisor that stood still itself has missed answers.
-        child.silent_s += min(now - child.looked_at, self._watchdog_s * MOST_OF_A_LOOK)
+        child.silent_s += min(now - child.looked_at, 2 * self._watchdog_s * MOST_OF_A_LOOK)
         child.looked_at = now
         if child.pid != pid or self._stopping.is_set():
             return  # it died meanwhile
@@ -498,7 +507,9 @@ async def _wait_for(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-def _ending(code: int) -> str:
+def _ending(code: int | OSError) -> str:
+    if isinstance(code, OSError):
+        return f"could not be started: {code.strerror or code}"
     if code >= 0:
         return f"ended with exit code {code}"
     try:

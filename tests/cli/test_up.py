@@ -143,8 +143,7 @@ def test_a_router_that_stands_still_is_killed_and_started_again(pair_file: Path)
 def test_a_supervisor_that_stood_still_itself_kills_nobody(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file), "--watchdog", "2"]) as up:
         up.line()
-        (pid,) = re.findall(r"\[a\] started, pid (\d+)", up.errors)
-        supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        supervisor = up.process.pid
 
         def uptime_s() -> float:
             return (status(pair_file, "a") or {})["uptime_s"]  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from onceway import topology
+from onceway.forks import Forks
 from onceway.listeners import check_free, try_listen
 from onceway.logs import Log, Message
 from onceway.parent import own_command
@@ -197,6 +198,34 @@ async def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
     pauses = [line.rpartition(" ")[2] for line in lines.lines if "starting again" in line]
     assert pauses == ["100ms", "200ms", "400ms"]
     assert "[a] ended with exit code 3; starting again in 100ms" in lines.lines
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 0
+
+
+REFUSES_ONE = """
+import errno, os, sys
+from onceway.forks import serve
+fork, refusals = os.fork, [OSError(errno.EAGAIN, "refused")]
+def refuse():
+    if refusals:
+        raise refusals.pop()
+    return fork()
+os.fork = refuse
+arguments = serve(int(sys.argv[1]))
+if arguments is not None:
+    os.execv(sys.executable, [sys.executable, *arguments[:-2]])
+"""
+
+
+async def test_a_router_that_the_system_gives_no_process_is_tried_again_and_the_others_run(pair: Topology) -> None:
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines)
+    run._command = lambda name, start: [*own_command(), *fakes(name, start)[1:]]
+    run._forks = Forks([sys.executable, "-c", REFUSES_ONE])
+    running = await converged(run)
+    (line,) = [line for line in lines.lines if "again" in line and "pid" not in line]
+    assert line[3:] == " could not be started: Resource temporarily unavailable; starting again in 100ms"
+    assert sorted(child.starts for child in run.children.values()) == [1, 2]
     run.stop()
     assert await asyncio.wait_for(running, BOUND_S) == 0
 
