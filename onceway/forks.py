@@ -1,8 +1,9 @@
 """Routers forked from one process that has imported what they need: imports are most of the CPU of a start.
 
 `Forks` is the supervisor's side, `serve` that process's. On the socket between them go JSON documents: the arguments of
-a router with the descriptor for its output, answered with its pid or why there is none; a signal for it; and its exit code when it
-has ended. Only the process that can still wait for a router sends it signals, so none reaches another that got its pid.
+a router with the descriptor for its output, answered with its pid, or why there is none; a signal for it; and its exit
+code when it has ended. Only the process that can still wait for a router sends it signals, so none reaches another that
+got its pid.
 
 A router dies with the process that it was forked from, and that one with the supervisor (`onceway.parent`).
 """

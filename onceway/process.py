@@ -75,7 +75,9 @@ class RouterProcess:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unhandled)
-        threading.excepthook = lambda args: self._unhandled(loop, {"message": str(args.thread), "exception": args.exc_value})
+        threading.excepthook = lambda args: self._unhandled(
+            loop, {"message": f"{args.thread}", "exception": args.exc_value}
+        )
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024, as many as strangers may open
         on_stop_signals(self._signalled)
@@ -181,7 +183,7 @@ class RouterProcess:
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An unexpected error in a handler or a thread stops the process: its state may be wrong, and stopping beats
-        delivering twice. Without the thread that remembers that it lives, it would look dead for long at its next start.
+        delivering twice. Without the thread that remembers that it lives, it would seem to have died long ago.
 
         The supervisor starts a new incarnation, which learns from peers and clients. Errors of sockets are only logged.
         """

@@ -39,7 +39,7 @@ LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the netw
 WATCHDOG_S: Final = 10.0  # a router that does not answer for that long is killed
 START_WITHIN_S: Final = 60.0  # or that long before its first answer
 MOST_OF_A_LOOK: Final = 0.25  # of the watchdog's time
-CALM: Final = 12  # times longer, as an answer costs its router and this process some ms; twice that, if no router speaks
+CALM: Final = 12  # times longer, as an answer costs its router and us some ms; twice that, if none speaks
 EXIT_BAD_INPUT: Final = 2
 
 

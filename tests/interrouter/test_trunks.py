@@ -188,10 +188,18 @@ class Stranger:
         return None
 
 
-def test_a_heartbeat_is_fine() -> None:
-    stranger = Stranger(network("a", "b"))
-    assert stranger.trunk.up
-    assert stranger.send(HEARTBEAT_PACKET * 3) is None
+def test_a_heartbeat_takes_ours_along_that_is_due_soon() -> None:
+    a, b = network("a", "b"), network("b", "a", incarnation=8)
+    trunk, _ = joined(a, b)
+    assert trunk.up
+    a.tick(0.3)
+    a.flush(0.3)
+    assert a.next_deadline() == pytest.approx(0.79)
+    for now, sent_at, next_at in ((0.5, 0.3, 0.79), (0.55, 0.55, 1.05)):
+        a.transfers(trunk, [HEARTBEAT_PACKET * 3], now)
+        a.flush(now)
+        assert (trunk.last_sent, a.next_deadline()) == (sent_at, pytest.approx(next_at))
+        assert a.followed is (now == sent_at)
 
 
 @pytest.mark.parametrize(
