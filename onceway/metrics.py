@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from itertools import accumulate
-from typing import Final
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import accumulate, islice
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -23,6 +24,7 @@ from router.core.counters import BOUNDS_S, Counters, Histogram
 from router.links.limits import COUNTED as LIMIT_NAMES
 
 END_OF_OPENMETRICS: Final = b"# EOF\n"
+PART: Final = 64  # samples that are encoded at once; messages wait so long
 STATES = ("starting", "recovering", "isolated", "ready", "draining", "drained", "stopping")
 
 
@@ -105,9 +107,14 @@ class Metrics:
     ) -> Generator[None, None, str]:
         """Appends to `body`, in pieces; returns the content type for these values of the header Accept."""
         encode, content_type = choose_encoder(accept)
+        before = ""
         for family in self._families(document, sums, measured):
             # OpenMetrics ends with a line of its own, once
-            body.append(encode(_Only(family)).removesuffix(END_OF_OPENMETRICS))
+            text = encode(_Only(family)).removesuffix(END_OF_OPENMETRICS)
+            while family.name == before and text.startswith(b"#"):  # its first part has said what it is
+                text = text.partition(b"\n")[2]
+            before = family.name
+            body.append(text)
             yield
         if content_type.startswith("application/openmetrics"):
             body.append(END_OF_OPENMETRICS)
@@ -117,7 +124,7 @@ class Metrics:
         yield from _of_the_router(document)
         yield from _of_the_network(document)
         yield from _of_addresses(sums)
-        yield from _counted(measured.counters.values())
+        yield from _counted([*measured.counters.values()])
         lag = HistogramMetricFamily(
             "onceway_event_loop_lag_seconds", "How late the event loop was for a timer that fires four times a second"
         )
@@ -234,63 +241,66 @@ def _of_the_network(document: Document) -> Iterator[Metric]:
 
 
 def _of_addresses(sums: Sums) -> Iterator[Metric]:
+    rows = sums.rows.items()
     counts = GaugeMetricFamily(
         "onceway_records",
         "Deliveries that are not settled yet, by their state in this router",
         labels=["address", "state"],
     )
+    yield from _in_parts(counts, (([label, key], value) for label, row in rows for key, value in row.records.items()))
     attached = GaugeMetricFamily("onceway_links", "Links attached here", labels=["address", "role"])
+    links = (([label, role], getattr(row, f"{role}s")) for label, row in rows for role in ("publisher", "subscriber"))
+    yield from _in_parts(attached, links)
     known = GaugeMetricFamily("onceway_subscriptions", "Subscriptions known in the network", labels=["address", "home"])
-    for label, row in sums.rows.items():
-        for state, number in row.records.items():
-            counts.add_metric([label, state], number)
-        attached.add_metric([label, "publisher"], row.publishers)
-        attached.add_metric([label, "subscriber"], row.subscribers)
-        for home, number in row.homes.items():
-            known.add_metric([label, home], number)
-    yield counts
-    yield attached
-    yield known
+    yield from _in_parts(known, (([label, home], number) for label, row in rows for home, number in row.homes.items()))
     starved = GaugeMetricFamily(
         "onceway_publishers_without_credit", "Publishers attached here that get no credit now", labels=["address"]
     )
+    yield from _in_parts(starved, (([label], row.without_credit) for label, row in rows))
     longest = GaugeMetricFamily(
         "onceway_longest_without_credit_seconds", "The longest of them without a pause", labels=["address"]
     )
-    for label, row in sums.rows.items():
-        starved.add_metric([label], row.without_credit)
-        longest.add_metric([label], row.longest_without_credit_s)
-    yield starved
-    yield longest
+    yield from _in_parts(longest, (([label], row.longest_without_credit_s) for label, row in rows))
     names = ["address", "container", "name"]
     lag = GaugeMetricFamily(
         "onceway_subscription_lag_messages",
         "What a subscription has not accepted of what this router has for it",
         labels=names,
     )
+    yield from _in_parts(lag, ((key, one.messages) for key, one in sums.lags.items()))
     oldest = GaugeMetricFamily(
         "onceway_subscription_oldest_seconds", "Since when the oldest of these messages has been here", labels=names
     )
-    for key, one in sums.lags.items():
-        lag.add_metric(key, one.messages)
-        oldest.add_metric(key, one.oldest_s)
-    yield lag
-    yield oldest
+    yield from _in_parts(oldest, ((key, one.oldest_s) for key, one in sums.lags.items()))
 
 
-def _counted(counters: Iterable[Counters]) -> Iterator[Metric]:
+def _counted(counters: Sequence[Counters]) -> Iterator[Metric]:
     for name, help_text, label, values in COUNTED:
         family = CounterMetricFamily(name, help_text, labels=["address", label] if label else ["address"])
-        for each in counters:
-            for value, attribute in values.items():
-                family.add_metric([each.label, value] if label else [each.label], getattr(each, attribute))
-        yield family
+        rows: Iterator[Any] = (
+            ([each.label, value] if label else [each.label], getattr(each, attribute))
+            for each in counters
+            for value, attribute in values.items()
+        )
+        yield from _in_parts(family, rows)
     for name, help_text, attribute in HISTOGRAMS:
         histogram = HistogramMetricFamily(name, help_text, labels=["address"])
-        for each in counters:
-            found: Histogram = getattr(each, attribute)
-            histogram.add_metric([each.label], _buckets(found), found.sum_s)
-        yield histogram
+        found = ((each.label, getattr(each, attribute)) for each in counters)
+        yield from _in_parts(histogram, (([label], _buckets(one), one.sum_s) for label, one in found), PART // 16)
+
+
+def _in_parts(family: Any, rows: Iterator[tuple[Any, ...]], size: int = PART) -> Iterator[Metric]:
+    """The family several times, each with some of these rows: one of all addresses would take 25 ms to encode."""
+    some = [*islice(rows, size)]
+    while True:
+        part = copy(family)
+        part.samples = []
+        for row in some:
+            part.add_metric(*row)
+        yield part
+        some = [*islice(rows, size)]
+        if not some:
+            return
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -149,9 +149,9 @@ class Overview:
         return self._sums, None if self._sums_at == -inf else self._clock() - self._sums_at
 
     async def _wait_for_sums(self, asked: float) -> None:
-        """Until there are sums that were begun after the request, but not for long."""
+        """Until there are sums that need not be made anew for the request, but not for long."""
         end = asked + SUMS_WITHIN_S
-        while self._sums_at < asked and self._clock() < end:
+        while asked - self._sums_at > self._keep_s and self._clock() < end:
             if self._making is None or self._making.done():
                 self._making = asyncio.create_task(self._make_sums())
             # a request that goes away must not take the others' sums with it
