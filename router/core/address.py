@@ -62,13 +62,29 @@ class Address:
         self.completion = Completion(self)
         self.feeds = Feeds(self)
         self.kept = Kept(self)
-        self.handlers: m.Handlers = {}
-        parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
-        for part in (*parts, self.finishing, self.kept, self.turns):
-            self.handlers.update(part.handlers())
+        self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
         # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
         self.accepted_at = core.accepted_at.get(self.config.match)
+
+    def all_handlers(self) -> m.Handlers:
+        """What takes each kind of message."""
+        parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
+        found: m.Handlers = {}
+        for part in (*parts, self.finishing, self.kept, self.turns):
+            found.update(part.handlers())
+        return found
+
+    def handle(self, sender: str, message: m.AddressMessage) -> None:
+        """Takes a message of this router or another. Raises PeerProtocolError if it makes no sense here."""
+        kind = type(message)
+        handler = self.handlers.get(kind)
+        if handler is None:
+            handler = self.all_handlers().get(kind)
+            if handler is None:  # protocol 16.1: files differ in what is a queue
+                raise m.PeerProtocolError(f"{kind.__name__} at a {self.config.type}")
+            self.handlers[kind] = handler
+        handler(sender, message)
 
     def router_up(self, router: str) -> None:
         """A session with that router has begun: it is told what is attached here (protocol 4.2)."""

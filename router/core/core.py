@@ -487,7 +487,7 @@ class Core:
         while own:
             message = own.popleft()
             address = self.addresses.get(message.address) or self.address(message.address)
-            address.handlers[type(message)](self.name, message)
+            address.handle(self.name, message)
 
     def _dispatch(self, sender: str, message: m.Message) -> None:
         if isinstance(message, m.Hello):
@@ -500,10 +500,7 @@ class Core:
             self.asked(sender, message)
             return
         address = self.addresses.get(message.address) or self.address(message.address)
-        handler = address.handlers.get(type(message))
-        if handler is None:  # protocol 16.1: files differ in what is a queue
-            raise m.PeerProtocolError(f"{type(message).__name__} at a {address.config.type}")
-        handler(sender, message)
+        address.handle(sender, message)
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 

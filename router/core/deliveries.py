@@ -253,12 +253,12 @@ class Deliveries:
                 delivery.rejected = unwanted is Outcome.REJECTED
             else:
                 delivery = Irregular(tag, State.QUEUED, payload, message_format)
-                subscriber.sync_queue.append(delivery)
+                subscriber.send_later(delivery)
             subscriber.enter(delivery)
         else:
             subscriber.unbind(delivery)
             if subscriber.fill(delivery, payload, message_format):
-                subscriber.sync_queue.append(delivery)
+                subscriber.send_later(delivery)
             elif delivery.resume is Resume.PLACEHOLDER and payload is None and not token:
                 self.settle_irregular(subscriber, delivery)  # protocol 7.5: no router has its payload
                 return
@@ -552,14 +552,14 @@ class Deliveries:
             pass  # it waits to be resumed as such
         elif delivery.resume is not Resume.NOTHING:
             if delivery.resume is Resume.PLACEHOLDER or in_place:
-                subscriber.to_resume.append(delivery)
+                subscriber.resume_later(delivery)
             delivery.resume = Resume.SETTLED
         elif delivery_id >= 0:
             subscriber.port.settle(delivery_id, delivery_id)
         elif subscriber.listing_incomplete and delivery.from_map:
             # protocol 7.7: it was not listed and has no delivery-id here; after the next attach no router would know it
             delivery.resume = Resume.SETTLED
-            subscriber.to_resume.append(delivery)
+            subscriber.resume_later(delivery)
 
     def check_invariants(self) -> None:
         core, publishers, subscribers = self.core, self.publishers, self.subscribers

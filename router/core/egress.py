@@ -299,7 +299,7 @@ class Egress:
             if (resume is plain or resume is settled) or (
                 subscriber.resumes_only and delivery.resume is Resume.FILLED  # else it would wait among new deliveries
             ):
-                subscriber.to_resume.append(delivery)
+                subscriber.resume_later(delivery)
         subscriber.pump()
 
     def _awaits_others(self) -> bool:

@@ -154,9 +154,9 @@ class Subscriber:
         self.by_delivery_id: dict[int, Irregular] = {}
         self.bound: dict[int, Irregular] = {}  # by log position
         self.by_sync: dict[str, dict[int, Irregular]] = {}  # ingress -> its position ->
-        self.to_resume: deque[Irregular] = deque()  # goes out first
+        self.to_resume: deque[Irregular] | tuple[()] = ()  # goes out first; an empty deque takes 760 bytes
         self.released: list[Irregular] = []  # then these, in order
-        self.sync_queue: deque[Irregular] = deque()  # then what SYNC brought, then the log
+        self.sync_queue: deque[Irregular] | tuple[()] = ()  # then what SYNC brought, then the log
         self.filled_placeholders: dict[int, Irregular] = {}  # by DATA: they go out in their place in the log
         self.partial: Partial | None = None  # its link is in the middle of it (protocol 6.12)
         # at most once
@@ -223,8 +223,17 @@ class Subscriber:
             return False
         delivery.resume = Resume.FILLED
         if self.resumes_only:
-            self.to_resume.append(delivery)
+            self.resume_later(delivery)
         return not self.resumes_only
+
+    def resume_later(self, delivery: Irregular) -> None:
+        self.to_resume = self.to_resume or deque()
+        self.to_resume.append(delivery)
+
+    def send_later(self, delivery: Irregular) -> None:
+        """A SYNC has brought it."""
+        self.sync_queue = self.sync_queue or deque()
+        self.sync_queue.append(delivery)
 
     def release(self, delivery: Irregular, failed: bool) -> None:
         """Queues a released delivery to be sent again, in order, ahead of everything not yet sent (protocol 6.4)."""
@@ -502,6 +511,7 @@ class Subscriber:
 
     def _send_from_sync(self, room: int) -> int:
         """Sends a stretch of new deliveries that a SYNC brought. Returns how many were sent."""
+        assert self.sync_queue
         batch: list[Irregular] = []
         message_format = self.sync_queue[0].message_format
         while self.sync_queue and len(batch) < room:

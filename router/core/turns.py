@@ -6,7 +6,6 @@ two subscriptions could each wait for the end of what the other one has not begu
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
@@ -22,7 +21,7 @@ class Turns:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.core = address.core
-        self.waiting: deque[Publisher] = deque()
+        self.waiting: list[Publisher] = []
         self.holder: Publisher | None = None
         self.asked: str | None = None  # the router from which this one wants or has a turn
         self.queue: dict[str, None] = {}  # of routers: the first one has the turn
@@ -65,7 +64,7 @@ class Turns:
         if not self.waiting:
             self._give_back()
             return
-        self.holder = publisher = self.waiting.popleft()
+        self.holder = publisher = self.waiting.pop(0)
         self.address.ingress.take_held_parts(publisher)
         self.address.streams.flush_after_turn(publisher)
         self.look()

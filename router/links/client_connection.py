@@ -340,6 +340,8 @@ class ClientConnection:
         except FrameTooLarge as error:
             self.fail(str(error))
             return False
+        assert link.local_attach is not None
+        link.local_attach.properties = link.local_attach.unsettled = None  # it is kept as long as the link
         self.log.attached(self, link)
         self.output_ready()
         return True

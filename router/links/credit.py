@@ -8,8 +8,6 @@ that the publisher cannot have seen before.
 
 from __future__ import annotations
 
-from collections import deque
-
 FIRST_CREDIT = 64  # protocol 6.8: while no size is known
 FIRST_SIZE = 64 << 10  # bytes of a message, assumed while no size is known
 SIZES_KEPT = 100
@@ -23,7 +21,7 @@ class Sizes:
     def __init__(self) -> None:
         self.largest = 0  # 0: no message yet
         self._seen = 0
-        self._descending: deque[tuple[int, int]] = deque()  # (number of the message, size), sizes falling
+        self._descending: list[tuple[int, int]] = []  # (number of the message, size), sizes falling
 
     def observe(self, payloads: list[bytes]) -> None:
         if not payloads:
@@ -37,7 +35,7 @@ class Sizes:
             descending.pop()
         descending.append((seen, size))
         while descending[0][0] <= seen - SIZES_KEPT:
-            descending.popleft()
+            del descending[0]
         self.largest = descending[0][1] or 1
 
 

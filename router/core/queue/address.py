@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from router.core import messages as m
 from router.core.address import Address
 from router.core.queue.browsing import Browsing
 from router.core.queue.deliveries import QueueDeliveries
@@ -32,7 +33,9 @@ class QueueAddress(Address):
         self.queue_deliveries = cast(QueueDeliveries, self.deliveries)
         self.queue_egress = cast(QueueEgress, self.egress)
         self.browsing = Browsing(self)
-        self.handlers.update(self.browsing.handlers())
+
+    def all_handlers(self) -> m.Handlers:
+        return {**super().all_handlers(), **self.browsing.handlers()}
 
     def data_on_the_wire(self, data: bytes) -> bytes:
         return bytes(GROUPS_SIZE) + data if data else b""
