@@ -13,6 +13,8 @@ fault comes while the log is between the two numbers.  The server that dies is a
 nothing on a disk: what had been stored stays stored, as in any real store, and requests under way are lost before or
 after they were carried out.
 
+One run at a time: what a host's user runs is killed, whoever started it.
+
 Then each message has to be in the table once, in the order of its publisher within each partition, and for each key in
 the order of the batches.  Needs root.
 """
