@@ -28,6 +28,7 @@ class TopicMap:
         "_found",
         "_names",
         "addresses",
+        "prefixes",
         "named",
         "retained",
         "shared",
@@ -40,6 +41,7 @@ class TopicMap:
         self._by_levels: dict[tuple[str, ...], str] = {
             () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
         }
+        self.prefixes = dict(prefixes)
         self._names: dict[str, str] = {}
         for prefix, address in prefixes.items():
             self._names.setdefault(address, address if prefix == DEFAULT else prefix)
