@@ -59,6 +59,7 @@ def mid_of(payload: bytes) -> tuple[str, int]:
     return name, int(seq)
 
 
+@lru_cache
 def filled(size: int) -> bytes:
     """So many bytes, of which no part is like another."""
     return b"".join([b"%d." % at for at in range(0, size, 2)])[: max(size, 0)]
