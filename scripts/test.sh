@@ -8,7 +8,7 @@
 # red again. SIM_SCHEDULES=1000 plays so many of them; SIM_SECONDS=300 plays seeds drawn by chance for so long.
 set -u
 BIN=.venv/bin
-SCHEDULES=${SIM_SCHEDULES:-2000} # one to three minutes of one core, at 13 to 27 in a second of CPU
+SCHEDULES=${SIM_SCHEDULES:-2000} # one to three minutes of one core, at 13 to 35 in a second of CPU
 head=$(git rev-parse --verify --quiet HEAD 2>/dev/null | cut -c1-7)
 first=$((0x${head:-0}))
 SEEDS=$first-$((first + SCHEDULES - 1))
