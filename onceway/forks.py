@@ -148,7 +148,7 @@ class Forks:
 
 
 def can_serve() -> bool:
-    """Whether this system has what `serve` needs: Linux from 5.3 on, where nothing forbids pidfd_open(2)."""
+    """Whether this system has what `serve` needs: Linux since 2019, where nothing forbids pidfd_open(2)."""
     if sys.platform != "linux":
         return False
     try:
