@@ -23,7 +23,7 @@ import yaml
 from amqp10.sections import Message
 from onceway.spark.errors import DataLoss, IngestFailed, WalForeign
 from onceway.spark.source.ingests import Ingests
-from onceway.spark.source.journal import Gap
+from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.service import status_of
 from onceway.spark.source.stream import Offset, Stream
 from onceway.spark.wal import Step, Wal
@@ -519,7 +519,10 @@ def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed
         patch.setattr("onceway.spark.source.ingests.Lives.died", lambda *_, **__: None)  # nor is there a driver
         with pytest.raises(IngestFailed, match="died"):
             orders.start(partitions="3", changePartitions="true")
-    assert Wal.open(location).in_change()
+    changed = Wal.open(location)
+    assert changed.in_change()
+    if place == "begun":  # one that froze behind its first attach leaves this
+        GapFile(changed.document("2/gaps.json", GAPS)).write(1, ())
     with pytest.raises(WalForeign, match=r"is being changed to partitions=3"):
         orders.start(partitions="4", changePartitions="true")
     stream = orders.start(partitions="3")  # the query said it once

@@ -39,6 +39,7 @@ class Change(Ingest):
         for slot in self._slots:
             if slot not in self._receiving:
                 await self._subscribe(connection, slot, credit=1)
+                self._journal.watches[slot].misses_nothing()  # also if it is created again: the old ones are there
         with contextlib.suppress(_Drained):
             await all_of(self._drained(), *(self._receive(connection, slot) for slot in self._receiving))
 

@@ -434,6 +434,11 @@ class Watch:
         self._written = Gap.now(at, report.reason, report.dropped)
         self._write([*known, self._written])
 
+    def misses_nothing(self) -> None:
+        """What came before this attach reaches the log in other slots."""
+        self._written = None
+        self._write(())
+
     def trimmed(self, start: int) -> None:
         """The log begins at row `start` now: gaps between removed rows no longer matter."""
         gaps = self._file.read()
