@@ -172,14 +172,14 @@ def connect(peer: Onceway, size: int, stack: ExitStack) -> None:
     (router,) = peer.network
     clients: list[tuple[Connection, socket.socket]] = []
 
-    def until(attached: int) -> None:
-        for client, at in clients:
+    def until(attached: int, of: Sequence[tuple[Connection, socket.socket]] = clients) -> None:
+        for client, at in of:
             at.sendall(client.data_to_send())
-            while (
-                not client.sessions[0].remote_begin
-                or sum(link.attached for link in client.sessions[0].links) < attached
-            ):
-                client.receive_data(at.recv(1 << 16), 0.0)
+            (session,) = client.sessions
+            while session.remote_begin is None or sum(link.attached for link in session.links) < attached:
+                data = at.recv(1 << 16)
+                assert data, "the router closed the connection"
+                client.receive_data(data, 0.0)
 
     def open_all() -> None:
         for number in range(size):
@@ -187,8 +187,9 @@ def connect(peer: Onceway, size: int, stack: ExitStack) -> None:
             client = Connection(settings, server=False, now=0.0)
             client.open()
             client.begin()
-            clients.append((client, stack.enter_context(socket.create_connection(("127.0.0.1", router.amqp_port), 60))))
-        until(0)
+            at = stack.enter_context(socket.create_connection(("127.0.0.1", router.amqp_port), 60))
+            clients.append((client, at))
+            until(0, clients[-1:])  # a router closes those that say nothing where they are many
 
     def subscribe() -> None:
         for number, (client, _) in enumerate(clients):
@@ -212,7 +213,10 @@ def connect(peer: Onceway, size: int, stack: ExitStack) -> None:
         step()
         seconds, cpu = time.monotonic() - began, cpu_seconds([router.pid]) - cpu
         grown = (peer.resident_mb() - held) / number * 1024
-        print(f"{number:,} times {what}: {grown:.1f} KiB and {cpu / number * 1e3:.2f} ms of CPU each, {seconds:.1f} s")
+        print(
+            f"{number:,} times {what}: {grown:.1f} KiB and {cpu / number * 1e3:.2f} ms of CPU each, {seconds:.1f} s",
+            flush=True,
+        )
     cpu = cpu_seconds([router.pid])
     time.sleep(IDLE_S)
     print(f"all of them idle: {(cpu_seconds([router.pid]) - cpu) / IDLE_S:.1%} of a core", flush=True)
