@@ -79,8 +79,11 @@ def session(app: str, *, log_level: str = "ERROR", **conf: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from onceway.spark.datasource import register
+
     os.environ["JAVA_HOME"] = str(home)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's Java runs; its settings are known once PySpark knows it
+    runs = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's Java
+    if runs:  # its settings are known once PySpark knows it
         SparkContext._ensure_initialized()
     submitted = SparkConf()
     # workers use this Python, and find the modules that it finds
@@ -98,6 +101,8 @@ def session(app: str, *, log_level: str = "ERROR", **conf: str) -> SparkSession:
         if name in conf or not submitted.contains(name):
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    if runs:  # without this PYTHONPATH, so that its own search may not find what we find
+        register(spark)
     spark.sparkContext.setLogLevel(log_level)
     return spark
 

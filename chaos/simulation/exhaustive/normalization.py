@@ -56,11 +56,6 @@ def _attaches(link: Link) -> dict[str, Any]:
     return changed
 
 
-def _receiver(link: ReceiverLink) -> dict[str, Any]:
-    """available: a hint for applications; none of these takes it."""
-    return {**_attaches(link), "available": None}
-
-
 def _proof(proof: Proof) -> dict[str, Any]:
     return {} if proof.open else {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False}
 
@@ -110,12 +105,12 @@ def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     ClientConnection: lambda _: {"writes": 0},
     Bookkeeping: lambda _: {"_counted": 0, "_added": 0, "_counted_at": -RECOUNT_S},
-    Reader: lambda _: {"frames": 0, "_shapes": {}, "_dispositions": {}},
+    Reader: lambda _: {"frames": 0, "_shapes": {}, "_dispositions": {}, "_flows": {}},
     SubscriberLink: lambda _: {"_size": MAX_BURST_BYTES // MAX_BURST, "_write": 0, "_allowance": MAX_BURST},
     Incoming: lambda incoming: {"left": USUAL_WINDOW} if incoming.left > WIDE else {},
     Outgoing: lambda outgoing: {"window": USUAL_WINDOW} if outgoing.window > WIDE else {},
     SenderLink: _attaches,
-    ReceiverLink: _receiver,
+    ReceiverLink: _attaches,
     Proof: _proof,
     Publisher: _publisher,
     Subscriber: _subscriber,
