@@ -47,6 +47,8 @@ class Server:
         import http.client
 
         connection = http.client.HTTPConnection("127.0.0.1", self._port)
+        connection.request("POST", "/moto-api/reset")  # moto's servers of one process hold the same
+        assert connection.getresponse().read()
         connection.request(
             "PUT", f"/{bucket}", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=test/x/us-east-1/s3/x"}
         )
