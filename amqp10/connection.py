@@ -52,8 +52,8 @@ from amqp10.session import END_SENT, ENDED, MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
 
-_SHORTEST_IDLE_MS = 20  # a peer that wants heartbeats more often is refused
-_GRACE = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
+_SHORTEST_IDLE_MS: Final = 20  # a peer that wants heartbeats more often is refused
+_GRACE: Final = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
 
 
 class Connection:

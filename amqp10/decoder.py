@@ -50,8 +50,8 @@ I64: Final = Struct(">q")
 F32: Final = Struct(">f")
 F64: Final = Struct(">d")
 _II: Final = Struct(">II")
-_unpack_u32 = U32.unpack_from
-_unpack_ii = _II.unpack_from
+_unpack_u32: Final = U32.unpack_from
+_unpack_ii: Final = _II.unpack_from
 
 
 def decode_value(buf: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.outcomes import shortened_state, write_state
 from amqp10.serial import WRAP
@@ -18,14 +18,16 @@ from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 if TYPE_CHECKING:
     from amqp10.outcomes import DeliveryState
 
-DISPOSITION_START = b"\x00\x53\x15"
-_HEADER = 8
+DISPOSITION_START: Final = b"\x00\x53\x15"
+_HEADER: Final = 8
 _LIST8, _LIST32 = 0xC0, 0xD0
-_NULL, _SMALLUINT, _UINT = 0x40, 0x52, 0x70
-_COLUMNS_FROM = 6
-_MEANINGS = 64  # tails remembered per shape
-_AROUND_IDS = 1024
-_SMALL_STATE = 32  # bytes: rejections may be as large as a frame
+_NULL: Final = 0x40
+_SMALLUINT: Final = 0x52
+_UINT: Final = 0x70
+_COLUMNS_FROM: Final = 6
+_MEANINGS: Final = 64  # tails remembered per shape
+_AROUND_IDS: Final = 1024
+_SMALL_STATE: Final = 32  # bytes: rejections may be as large as a frame
 
 Range = tuple[int, int, "DeliveryState | None", bool]
 """first and last delivery-id as on the wire, state, settled"""

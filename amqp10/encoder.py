@@ -33,7 +33,7 @@ from amqp10.types import (
     UShort,
 )
 
-_pack_u32 = U32.pack
+_pack_u32: Final = U32.pack
 # By value, or by length: nearly all are small.
 _UINT8: Final = [b"\x43", *(bytes((0x52, value)) for value in range(1, 256))]
 _ULONG8: Final = [b"\x44", *(bytes((0x53, value)) for value in range(1, 256))]

@@ -7,14 +7,14 @@ generic codec has decoded. Next: reading.py.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from amqp10.performatives import Flow
 from amqp10.transfers import field_spans
 
-FLOW_START = b"\x00\x53\x13"
-_HEADER = 8
-_NUMBERS = {0x52: "B", 0x70: "I"}  # the constructors of uint that a value follows
+FLOW_START: Final = b"\x00\x53\x13"
+_HEADER: Final = 8
+_NUMBERS: Final = {0x52: "B", 0x70: "I"}  # the constructors of uint that a value follows
 
 
 class FlowShape:

@@ -25,8 +25,8 @@ MIN_MAX_FRAME_SIZE: Final = 512  # AMQP 2.4.1; also the largest frame before ope
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # the heartbeat (AMQP 2.4.5)
 
 _HEAD: Final = Struct(">IBBH")
-_pack_head = _HEAD.pack
-_unpack_head = _HEAD.unpack_from
+_pack_head: Final = _HEAD.pack
+_unpack_head: Final = _HEAD.unpack_from
 
 
 Part = bytes | memoryview

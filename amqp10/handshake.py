@@ -44,7 +44,7 @@ from amqp10.settings import ConnectionSettings
 
 MOST_HELD: Final = 4096  # bytes that a client may send while its password is checked
 
-_unpack_size = Struct(">I").unpack_from
+_unpack_size: Final = Struct(">I").unpack_from
 
 
 class HandshakeFailed(RemoteProtocolError):

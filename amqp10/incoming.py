@@ -6,7 +6,7 @@ are joined from frames (receiver.py). Delivery-ids are unwrapped. Next: outgoing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqp10.dispositions import DispositionShape, PendingDispositions, Range
 from amqp10.errors import INVALID_FIELD, WINDOW_VIOLATION, SessionViolation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
-FIRST_WINDOW = 16  # frames, where the window is bounded in bytes
+FIRST_WINDOW: Final = 16  # frames, where the window is bounded in bytes
 
 
 class Incoming:

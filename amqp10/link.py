@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import FrameTooLarge, LocalProtocolError
 from amqp10.frames import FRAME_HEAD_SIZE
@@ -41,7 +41,12 @@ class Step(Enum):
     RECEIVE_DETACH = auto()  # answered at once, unless our own detach was sent before
 
 
-NEW, ATTACH_SENT, ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED = LinkState
+NEW: Final = LinkState.NEW
+ATTACH_SENT: Final = LinkState.ATTACH_SENT
+ATTACH_RECEIVED: Final = LinkState.ATTACH_RECEIVED
+ATTACHED: Final = LinkState.ATTACHED
+DETACH_SENT: Final = LinkState.DETACH_SENT
+DETACHED: Final = LinkState.DETACHED
 SEND_ATTACH, RECEIVE_ATTACH, SEND_DETACH, RECEIVE_DETACH = Step
 
 # AMQP 2.6.3, 2.6.5, 2.6.6. Other steps cannot happen, or the session rejects them by their handle.

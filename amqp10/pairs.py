@@ -9,12 +9,13 @@ See transfers.py and dispositions.py for the two halves.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from amqp10.dispositions import DispositionShape, Range, add_range
 from amqp10.serial import HALF, WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
 
-PAIRS_FROM = 3  # pairs from which on they are taken together
+PAIRS_FROM: Final = 3  # pairs from which on they are taken together
 
 
 def take_pairs(

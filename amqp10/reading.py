@@ -8,7 +8,7 @@ close here. Next: connection.py, session.py.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqp10.dispositions import (
     DISPOSITION_START,
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from amqp10.incoming import Incoming
     from amqp10.session import Session
 
-_FIRST_FRAME = 64 * 1024  # before the peer's open; AMQP 2.4.1 says 512, but some clients' opens are larger
-_PIECE = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
-_SHAPES = 1024  # remembered per connection, at most
-_LEAST_HEAD = 512  # bytes in which a transfer's performative is looked for
-_SMALLEST_SHAPED = 18  # bytes of a frame that is looked up by its shape
-_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2], FLOW_START[2])  # the last byte of their descriptors
-_unpack_size = Struct(">I").unpack_from
+_FIRST_FRAME: Final = 64 * 1024  # before the peer's open; AMQP 2.4.1 says 512, but some clients' opens are larger
+_PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
+_SHAPES: Final = 1024  # remembered per connection, at most
+_LEAST_HEAD: Final = 512  # bytes in which a transfer's performative is looked for
+_SMALLEST_SHAPED: Final = 18  # bytes of a frame that is looked up by its shape
+_SHAPED: Final = (TRANSFER_START[2], DISPOSITION_START[2], FLOW_START[2])  # the last byte of their descriptors
+_unpack_size: Final = Struct(">I").unpack_from
 
 
 class Reader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
 from amqp10.events import ResumedTransfer, TransferPart, Transfers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
-CHUNK_OVERHEAD = 64  # bytes that holding one frame's payload takes in addition, roughly
+CHUNK_OVERHEAD: Final = 64  # bytes that holding one frame's payload takes in addition, roughly
 
 
 class _Partial:

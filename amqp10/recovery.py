@@ -78,8 +78,8 @@ TABLE: Final[dict[tuple[View, View], Action]] = {
     (View.OUTCOME, View.OUTCOME): Action.RESTATE,  # 13, unless they are equal: 12
 }
 
-_OUTCOMES = (Accepted, Rejected, Released, Modified)
-_NOTHING = Received(0, 0)
+_OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
+_NOTHING: Final = Received(0, 0)
 
 
 def view(state: DeliveryState | Absent | None) -> View:

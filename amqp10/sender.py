@@ -8,7 +8,7 @@ window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import LocalProtocolError
 from amqp10.frames import FRAME_HEAD_SIZE, LARGE, Part
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach, DeliveryState, Flow
     from amqp10.session import Session
 
-_MOST_FRAMES = 1 << 16  # that a `part_capacity` counts
-_PART_OVERHEAD = 128  # bytes by which a transfer with a state exceeds its payload, at most
-_OVERHEAD = 64  # bytes by which a one-frame transfer exceeds its payload, at most
+_MOST_FRAMES: Final = 1 << 16  # that a `part_capacity` counts
+_PART_OVERHEAD: Final = 128  # bytes by which a transfer with a state exceeds its payload, at most
+_OVERHEAD: Final = 64  # bytes by which a one-frame transfer exceeds its payload, at most
 
 
 class SenderLink(Link):

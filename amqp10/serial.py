@@ -6,8 +6,10 @@ Inside the engine delivery-ids, delivery-counts and transfer-ids grow without bo
 
 from __future__ import annotations
 
-WRAP = 0xFFFFFFFF
-HALF = 0x80000000
+from typing import Final
+
+WRAP: Final = 0xFFFFFFFF
+HALF: Final = 0x80000000
 
 
 def unwrap(wire: int, near: int) -> int:

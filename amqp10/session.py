@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.dispositions import PendingDispositions
 from amqp10.errors import (
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from amqp10.frames import Body
     from amqp10.performatives import DeliveryState
 
-OUTGOING_WINDOW = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
-_HANDLES = 0xFFFFFFFF
-_SMALLEST_ATTACH = 64  # bytes of an attach without optional fields, less the name
+OUTGOING_WINDOW: Final = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
+_HANDLES: Final = 0xFFFFFFFF
+_SMALLEST_ATTACH: Final = 64  # bytes of an attach without optional fields, less the name
 
 
 class SessionState(Enum):
@@ -51,7 +51,10 @@ class SessionState(Enum):
     ENDED = auto()
 
 
-BEGIN_SENT, MAPPED, END_SENT, ENDED = SessionState
+BEGIN_SENT: Final = SessionState.BEGIN_SENT
+MAPPED: Final = SessionState.MAPPED
+END_SENT: Final = SessionState.END_SENT
+ENDED: Final = SessionState.ENDED
 
 
 class Session:

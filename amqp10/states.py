@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 
 class ConnectionState(Enum):
@@ -13,4 +14,8 @@ class ConnectionState(Enum):
     CLOSED = auto()
 
 
-HANDSHAKE, OPENING, OPENED, CLOSING, CLOSED = ConnectionState
+HANDSHAKE: Final = ConnectionState.HANDSHAKE
+OPENING: Final = ConnectionState.OPENING
+OPENED: Final = ConnectionState.OPENED
+CLOSING: Final = ConnectionState.CLOSING
+CLOSED: Final = ConnectionState.CLOSED

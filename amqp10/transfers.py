@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from amqp10.composite import read_list_head
 from amqp10.decoder import skip_value
@@ -22,15 +22,20 @@ from amqp10.encoder import encode_uint
 from amqp10.errors import EncodeError
 from amqp10.serial import WRAP
 
-TRANSFER_START = b"\x00\x53\x14"
-_HEADER = 8  # bytes of the frame header: size 4, doff 1, type 1, channel 2
+TRANSFER_START: Final = b"\x00\x53\x14"
+_HEADER: Final = 8  # bytes of the frame header: size 4, doff 1, type 1, channel 2
 _LIST8, _LIST32 = 0xC0, 0xD0
-_HANDLE, _DELIVERY_ID, _DELIVERY_TAG = 0, 1, 2
-_SMALLUINT, _UINT, _VBIN8 = 0x52, 0x70, 0xA0
+_HANDLE: Final = 0
+_DELIVERY_ID: Final = 1
+_DELIVERY_TAG: Final = 2
+_SMALLUINT: Final = 0x52
+_UINT: Final = 0x70
+_VBIN8: Final = 0xA0
 
-_COLUMNS_FROM = 16  # frames of equal size from which on they are taken column by column: fewer are faster one by one
-COLUMNS_AT_FIRST, COLUMNS_GROW = 16, 8  # how many are tried at once: 16, 128, 1024 ...
-_uint = Struct(">I")
+_COLUMNS_FROM: Final = 16  # frames of equal size from which on they are taken in columns: fewer are faster one by one
+COLUMNS_AT_FIRST: Final = 16  # how many are tried at once: 16, 128, 1024 ...
+COLUMNS_GROW: Final = 8
+_uint: Final = Struct(">I")
 
 
 # Incoming ------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import eq, le
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 LinkT = TypeVar("LinkT")
 
-_COMPACT_ABOVE = 256  # emptied ranges are swept out when they are this many and more than half
+_COMPACT_ABOVE: Final = 256  # emptied ranges are swept out when they are this many and more than half
 
 
 class UnsettledRanges(Generic[LinkT]):

@@ -24,8 +24,8 @@ def _reasons(codes: str) -> dict[int, Reason]:
     return {code: Reason(code) for code in bytes.fromhex(codes)}
 
 
-_PUBLISHED = _reasons("00 10 80 83 87 90 91 97 99")
-_RELEASED = _reasons("00 92")
+_PUBLISHED: Final = _reasons("00 10 80 83 87 90 91 97 99")
+_RELEASED: Final = _reasons("00 92")
 REASONS_OF: Final[dict[int, dict[int, Reason]]] = {
     kinds.CONNACK: _reasons("00 80 81 82 83 84 85 86 87 88 89 8a 8c 90 95 97 99 9a 9b 9c 9d 9f"),
     kinds.PUBACK: _PUBLISHED,

@@ -5,10 +5,12 @@ Next: properties.py, decoder.py.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mqtt.errors import EncodeError, malformed
 
-MAX_LENGTH = 65_535  # of text and of binary data
-MAX_VARIABLE = 268_435_455  # of a Variable Byte Integer
+MAX_LENGTH: Final = 65_535  # of text and of binary data
+MAX_VARIABLE: Final = 268_435_455  # of a Variable Byte Integer
 
 
 class FieldReader:

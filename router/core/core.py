@@ -47,8 +47,8 @@ from router.reporting import NO_LOG, Log
 
 NEVER_BEFORE: Final = float("-inf")
 INF: Final = float("inf")
-SHARE_OF_FREE = 8  # one publisher or subscriber may have an eighth of the free memory (protocol 6.8)
-DEADLINE_SCAN_S = 20e-6  # at most one scan of all deadlines in this time per deadline
+SHARE_OF_FREE: Final = 8  # one publisher or subscriber may have an eighth of the free memory (protocol 6.8)
+DEADLINE_SCAN_S: Final = 20e-6  # at most one scan of all deadlines in this time per deadline
 
 
 class Send(Protocol):

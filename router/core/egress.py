@@ -8,7 +8,7 @@ What flows to them is in `router.core.deliveries`; what every router knows of th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     Condition = Callable[[Irregular], bool]
 
-LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
-MISSED = "deliveries may have been accepted without this subscription"
-WHY = {
+LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
+MISSED: Final = "deliveries may have been accepted without this subscription"
+WHY: Final = {
     STOLEN: "the subscription has attached elsewhere",
     DETACH_FORCED: "a router that could not be asked says since when it knows this subscription: attach again",
     SUBSCRIPTION_REMOVED: "the topology file does not declare this subscription any more",

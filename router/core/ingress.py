@@ -7,7 +7,7 @@ publisher's state is in `router.core.publisher`.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from router.config import is_dynamic
 from router.core import messages as m
@@ -37,7 +37,7 @@ from router.names import (
 if TYPE_CHECKING:
     from router.core.address import Address
 
-FORGOTTEN = "an operator has had this publisher forgotten"
+FORGOTTEN: Final = "an operator has had this publisher forgotten"
 
 
 class Ingress:

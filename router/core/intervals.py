@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from operator import lt
+from typing import Final
 
-OPEN = 1 << 62
+OPEN: Final = 1 << 62
 """Stop of an open tail: everything from its start on."""
 
 Range = tuple[int, int]

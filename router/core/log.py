@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from router.core.intervals import IntervalSet
 
-BITS = 10
-SEGMENT = 1 << BITS
+BITS: Final = 10
+SEGMENT: Final = 1 << BITS
 
 
 class Segment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from router.core.directory import derive_publisher_id
 from router.core.ports import PublisherAttach, SubscriberAttach
@@ -11,7 +11,7 @@ from router.core.ports import PublisherAttach, SubscriberAttach
 Tag = bytes
 State = TypeVar("State")
 
-KEPT_S = 60.0  # so long parts of a map are kept (protocol 7.7)
+KEPT_S: Final = 60.0  # so long parts of a map are kept (protocol 7.7)
 
 
 class MapParts:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from router.core.messages import Hello
 
-NEVER = float("inf")
+NEVER: Final = float("inf")
 
 
 class LatestHello:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core.directory import PREFIX, outgoing_tags
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from router.core.log import Segments
     from router.core.publisher import Publisher
 
-ENOUGH = 1_000  # tags beyond twice the unsettled ones, above which the settled ones are dropped
+ENOUGH: Final = 1_000  # tags beyond twice the unsettled ones, above which the settled ones are dropped
 
 
 class UsedTags:

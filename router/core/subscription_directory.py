@@ -6,7 +6,7 @@ is owed to a subscription is kept by `router.core.records`, its streams by `rout
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
 from router.core.counters import age_s
@@ -18,9 +18,9 @@ from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
 if TYPE_CHECKING:
     from router.core.address import Address
 
-DRIFT = 1e-3  # of two routers' clocks: more than any real ones have
-LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
-NEVER_BEFORE = float("-inf")
+DRIFT: Final = 1e-3  # of two routers' clocks: more than any real ones have
+LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
+NEVER_BEFORE: Final = float("-inf")
 
 
 class SubscriptionDirectory:

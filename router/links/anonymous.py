@@ -14,7 +14,7 @@ address (the address's `no_subscribers: hold`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.events import Dispositions, Transfers
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Delivery = tuple[int, bytes, bytes, bool, int]
 """Delivery-id, tag, payload, settled, message-format."""
-MOST_ADDRESSES = 64
+MOST_ADDRESSES: Final = 64
 """Publishers that a link keeps. Beyond it the one without deliveries under way is closed that was unused longest."""
 
 

@@ -8,9 +8,11 @@ that the publisher cannot have seen before.
 
 from __future__ import annotations
 
-FIRST_CREDIT = 64  # protocol 6.8: while no size is known
-FIRST_SIZE = 64 << 10  # bytes of a message, assumed while no size is known
-SIZES_KEPT = 100
+from typing import Final
+
+FIRST_CREDIT: Final = 64  # protocol 6.8: while no size is known
+FIRST_SIZE: Final = 64 << 10  # bytes of a message, assumed while no size is known
+SIZES_KEPT: Final = 100
 
 
 class Sizes:

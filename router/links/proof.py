@@ -9,9 +9,10 @@ integers. Read `router.links.publisher_link` next.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-WRAP = 0xFFFFFFFF
-STALL = 0.25  # of proof_after: a pause of this process longer than that restarts open proofs
+WRAP: Final = 0xFFFFFFFF
+STALL: Final = 0.25  # of proof_after: a pause of this process longer than that restarts open proofs
 
 
 class Proof:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mqtt import matches
 from router.config import SHARED
 from router.core.core import Core
@@ -9,7 +11,7 @@ from router.mqtt.conversion import Unfit, subject_of
 from router.mqtt.messages import Messages
 from router.mqtt.topic_map import TopicMap
 
-KEPT = 4_096  # answers that are kept
+KEPT: Final = 4_096  # answers that are kept
 
 
 class Sharing:

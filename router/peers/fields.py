@@ -20,12 +20,12 @@ MAX_TAG: Final = 32
 _NO_PAYLOAD: Final = 0xFFFFFFFF
 _FOREVER: Final = 1e9  # seconds; longer durations are refused
 
-U16 = struct.Struct(">H")
-U32 = struct.Struct(">I")
-U64 = struct.Struct(">Q")
-F64 = struct.Struct(">d")
-_RANGE = struct.Struct(">QQ")
-_REJECTION = struct.Struct(">QQI")
+U16: Final = struct.Struct(">H")
+U32: Final = struct.Struct(">I")
+U64: Final = struct.Struct(">Q")
+F64: Final = struct.Struct(">d")
+_RANGE: Final = struct.Struct(">QQ")
+_REJECTION: Final = struct.Struct(">QQI")
 
 
 def write_string(value: str) -> bytes:

@@ -88,9 +88,9 @@ from router.peers.fields import (
 )
 
 LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
-_ASSIGN = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
-_DATA = struct.Struct(">QIBI")  # position, message format, 1 settled or 2 open, how many
-_PART = struct.Struct(">Q?")  # position, last
+_ASSIGN: Final = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
+_DATA: Final = struct.Struct(">QIBI")  # position, message format, 1 settled or 2 open, how many
+_PART: Final = struct.Struct(">Q?")  # position, last
 
 
 def _encode_hello(m: Hello) -> bytes:
