@@ -16,7 +16,7 @@ from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State, take_out
 from router.core.large import STREAM_IDLE_S, Body
-from router.core.ports import Outcome, Term
+from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
 from router.core.presettled import take_presettled
 from router.core.subscriber import Subscriber
 
@@ -250,7 +250,7 @@ class Deliveries:
                 unwanted = subscriber.selecting.outcome_of(payload, message_format)
             if unwanted is not None or (payload is None and not token):  # protocol 6.4.5, 7.5: freed early
                 delivery = Irregular(tag, State.ACCEPTED)
-                delivery.rejected = unwanted is Outcome.REJECTED
+                delivery.rejected = unwanted is REJECTED
             else:
                 delivery = Irregular(tag, State.QUEUED, payload, message_format)
                 subscriber.send_later(delivery)
@@ -283,18 +283,18 @@ class Deliveries:
                 if low <= high:
                     self.disposition(subscriber, low, high, outcome, settled)
             return
-        if outcome is Outcome.RELEASED or outcome is Outcome.FAILED:
-            self._released(subscriber, first, last, outcome is Outcome.FAILED, settled)
+        if outcome is RELEASED or outcome is FAILED:
+            self._released(subscriber, first, last, outcome is FAILED, settled)
             return
         accepted: list[Range] = []
-        plain = outcome is Outcome.ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.bound)
+        plain = outcome is ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.bound)
         for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
             if plain:
                 accepted += subscriber.owes.remove(run.start + low, run.start + high)
                 continue
             for start, stop in subscriber.unsettled.overlap(run.start + low, run.start + high):
                 removed = subscriber.owes.remove(start, stop)
-                if outcome is Outcome.REJECTED:
+                if outcome is REJECTED:
                     self._reject(subscriber, removed)
                 accepted += removed
                 if settled:
@@ -303,12 +303,12 @@ class Deliveries:
                     subscriber.settle_on_wire([(start, stop)])
                     subscriber.settled_on_wire.add(start, stop)
         if accepted:
-            if outcome is Outcome.ACCEPTED:
+            if outcome is ACCEPTED:
                 self.counters.subscriber_accepted += count(accepted)
             self.release_tokens(accepted, subscriber)
         if subscriber.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
-                self.accept_irregular(subscriber, delivery, outcome is Outcome.REJECTED, settled)
+                self.accept_irregular(subscriber, delivery, outcome is REJECTED, settled)
 
     def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
         if last - first < len(subscriber.by_delivery_id):
@@ -357,7 +357,7 @@ class Deliveries:
         if subscriber.settled_mode:
             return
         if failed and not self.address.config.max_redeliveries:
-            self.disposition(subscriber, first, last, Outcome.REJECTED, settled)
+            self.disposition(subscriber, first, last, REJECTED, settled)
             return
         singles = self.irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
         for run, low, high in subscriber.sent_ids.pieces(first, last + 1):

@@ -45,6 +45,13 @@ class Outcome(IntEnum):
     FAILED_ELSEWHERE = 6  # of a queue: modified with both
 
 
+# An Enum of Python 3.11 looks a member up by several calls.
+ACCEPTED: Final = Outcome.ACCEPTED
+REJECTED: Final = Outcome.REJECTED
+RELEASED: Final = Outcome.RELEASED
+FAILED: Final = Outcome.FAILED
+
+
 class MapState(IntEnum):
     """What a subscriber's unsettled map says of one delivery (protocol 7.2, 7.6, 15)."""
 

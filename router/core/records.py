@@ -17,7 +17,7 @@ from router.core.feeding import Feed
 from router.core.intervals import IntervalSet, Range, union
 from router.core.large import Sending
 from router.core.log import RunList, Segments
-from router.core.ports import Outcome
+from router.core.ports import ACCEPTED, REJECTED, RELEASED
 from router.core.publisher import Batch, IngressRun, Publisher
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Records:
             self.counters.received += len(outgoing)
             self.counters.released += len(outgoing)
             first, last = batch.first_id, batch.first_id + len(outgoing) - 1
-            publisher.port.outcome(first, last, Outcome.RELEASED, 0, publisher.mode_first)
+            publisher.port.outcome(first, last, RELEASED, 0, publisher.mode_first)
             return
         self._append(publisher, batch)
 
@@ -226,7 +226,7 @@ class Records:
                 publisher.repeats.setdefault(position, []).append(delivery_id)
             else:
                 rejected = self.rejected.get(position, 0)
-                outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+                outcome = REJECTED if rejected else ACCEPTED
                 why = self.reasons.get(position, b"")
                 publisher.port.outcome(delivery_id, delivery_id, outcome, rejected, publisher.mode_first, why)
 
@@ -346,7 +346,7 @@ class Records:
                     self._tell_singly(publisher, a, first, last)
                 else:
                     counters.accepted += b - a
-                    publisher.port.outcome(first, last - 1, Outcome.ACCEPTED, 0, publisher.mode_first)
+                    publisher.port.outcome(first, last - 1, ACCEPTED, 0, publisher.mode_first)
                 if publisher.mode_first:  # protocol 6.5: settled, and SETTLE goes out now
                     publisher.live.remove(first, last)
                     counters.settled += b - a
@@ -364,7 +364,7 @@ class Records:
         settled = publisher.mode_first
         for delivery_id in range(first, last):
             rejected = self.rejected.get(position, 0)
-            outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+            outcome = REJECTED if rejected else ACCEPTED
             if rejected:
                 self.counters.rejected += 1
             else:
@@ -379,7 +379,7 @@ class Records:
             for run, low, high in self.runs.pieces(start, stop):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
                 self.counters.released += last - first
-                publisher.port.outcome(first, last - 1, Outcome.RELEASED, 0, publisher.mode_first)
+                publisher.port.outcome(first, last - 1, RELEASED, 0, publisher.mode_first)
                 for a, b in publisher.live.remove(first, last):
                     self._forget_undone(publisher, run, run.start + a - run.first_id, run.start + b - run.first_id)
                 self.core.window_changed(publisher)

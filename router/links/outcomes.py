@@ -11,6 +11,7 @@ from amqp10.errors import INVALID_FIELD, RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, DeliveryState, Modified, Received, Rejected, Released
 from amqp10.performatives import Attach
 from amqp10.types import Described
+from router.core import ports
 from router.core.ports import MapState, Outcome
 
 MAP_STATES: Final[dict[MapState, DeliveryState | None]] = {
@@ -27,7 +28,7 @@ def terminal_outcome(state: DeliveryState | None, *, queue: bool = False) -> Out
     """The outcome that a disposition's state stands for (protocol 6.4); None where it is not terminal. queue: what one
     consumer cannot take may be for another (protocol 16.5.4)."""
     if isinstance(state, Accepted):
-        return Outcome.ACCEPTED
+        return ports.ACCEPTED
     if isinstance(state, Rejected):
         return Outcome.REJECTED
     if isinstance(state, Released):

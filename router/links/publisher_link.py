@@ -21,6 +21,7 @@ from amqp10.sections import SectionWalk, with_message_annotations, with_true_ann
 from amqp10.types import Symbol, UInt
 from router import names
 from router.config import RouterConfig, is_dynamic
+from router.core import ports
 from router.core.ports import Outcome, Part, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
@@ -35,8 +36,6 @@ from router.policies import is_own
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
-
-_STATES: dict[Outcome, DeliveryState] = {Outcome.ACCEPTED: ACCEPTED, Outcome.RELEASED: RELEASED}
 
 
 class PublisherLink:
@@ -389,11 +388,14 @@ class PublisherLink:
 
 def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"", *, config: RouterConfig) -> DeliveryState:
     """What a publisher is told. rejected: by how many subscriptions; why: what the last of them has said."""
-    if outcome is Outcome.REJECTED:
+    if outcome is ports.ACCEPTED:
+        return ACCEPTED
+    if outcome is ports.REJECTED:
         return rejection(rejected, why, queue=config.address(address).type == "queue")
-    if outcome is Outcome.RELEASED and is_dynamic(address):  # a node does not come back
+    assert outcome is ports.RELEASED
+    if is_dynamic(address):  # a node does not come back
         return Rejected(Error(Symbol(NOT_FOUND), GONE))
-    return _STATES[outcome]
+    return RELEASED
 
 
 def _on_the_wire(port: PublisherLink, waiting: Waiting) -> dict[Symbol, object]:

@@ -16,7 +16,8 @@ from amqp10.events import Dispositions, LinkFlow
 from amqp10.sections import header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
-from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
+from router.core import ports
+from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
 from router.links.expiry import expired
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
@@ -325,7 +326,7 @@ class SubscriberLink:
             if not event.settled:
                 return  # protocol 6.4: `received` changes nothing
             outcome = self.default_outcome
-        why = b"" if outcome is Outcome.ACCEPTED else reason_of(event.state)
+        why = b"" if outcome is ports.ACCEPTED else reason_of(event.state)
         self.connection.core.subscriber_disposition(
             self, event.first_id, event.last_id, outcome, event.settled, now, why
         )

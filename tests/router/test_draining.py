@@ -9,6 +9,7 @@ import pytest
 
 from amqp10.events import ConnectionClosed, ConnectionOpened, Dispositions
 from amqp10.frames import FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE
+from router.core.ports import ACCEPTED
 from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
@@ -183,7 +184,7 @@ def test_a_publisher_loses_its_credit_and_leaves_when_it_has_its_outcomes(client
     passes(clients, 5.0)
     assert publisher.credit == 0
     assert sent_to(client) is None, "it would not know whether its message arrived"
-    port.outcome(0, 0, 1, 0, True)
+    port.outcome(0, 0, ACCEPTED, 0, True)
     core.under_way.clear()
     passes(clients, 0.1)
     assert sent_to(client) == NOWHERE
@@ -198,7 +199,7 @@ def test_a_client_without_epochs_gets_its_outcomes_and_no_close_at_which_it_woul
     publisher = client.sender()
     send(client, publisher)
     drain(clients)
-    core.publishers[0].outcome(0, 0, 1, 0, True)
+    core.publishers[0].outcome(0, 0, ACCEPTED, 0, True)
     passes(clients, 0.2)
     assert sent_to(client) == NOWHERE
     assert client.seen(Dispositions)
