@@ -11,7 +11,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp10.outcomes import shortened_state, write_state
+from amqp10.outcomes import ACCEPTED, shortened_state, write_state
 from amqp10.serial import WRAP
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
@@ -27,6 +27,7 @@ _UINT: Final = 0x70
 _COLUMNS_FROM: Final = 6
 _MEANINGS: Final = 64  # tails remembered per shape
 _AROUND_IDS: Final = 1024
+_ACCEPTED: Final = write_state(ACCEPTED)
 _SMALL_STATE: Final = 32  # bytes: rejections may be as large as a frame
 
 Range = tuple[int, int, "DeliveryState | None", bool]
@@ -98,6 +99,8 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
     return where the first frame not taken starts."""
     size, lead, meanings = shape.size, shape.lead, shape.meanings
     count = (end - offset) // size
+    if buf[offset + size : offset + size + len(lead)] != lead:
+        count = 1
     piece = COLUMNS_AT_FIRST
     while count >= _COLUMNS_FROM:
         some = min(count, piece)
@@ -191,7 +194,7 @@ class PendingDispositions:
     def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
         """All as frames; states of the same delivery keep their order."""
         entries, self.entries = self.entries, []
-        if len(entries) > 1:
+        if len(entries) > 2 or (len(entries) == 2 and entries[0][3] is entries[1][3]):
             entries = _merge(entries)
         frames = []
         for first, last, state, settled in entries:
@@ -232,7 +235,7 @@ def encode_disposition(
     channel: int, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool
 ) -> bytes:
     """One disposition frame; ids are wrapped here. For a single delivery `last` is omitted (AMQP 2.7.6)."""
-    told = b"" if state is None else write_state(state)
+    told = b"" if state is None else _ACCEPTED if state is ACCEPTED else write_state(state)
     around_ids = _around_ids if len(told) <= _SMALL_STATE else _around_ids.__wrapped__
     before, after = around_ids(channel, is_receiver, first == last, told, settled)
     if first == last:

@@ -6,6 +6,8 @@ generic codec has decoded. Next: reading.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
@@ -20,35 +22,34 @@ _NUMBERS: Final = {0x52: "B", 0x70: "I"}  # the constructors of uint that a valu
 class FlowShape:
     """Bytes that are the same in all of them, and numbers, by turns."""
 
-    __slots__ = ("_constants", "_numbered", "_unpack", "_values", "session")
+    __slots__ = ("_constants", "_defaults", "_pick", "_unpack", "session")
 
     def __init__(self, session: Any, buf: bytes, offset: int, stop: int, flow: Flow) -> None:
         """The frame at `offset`, which has been decoded as this flow."""
         self.session = session
-        self._values = list(Flow.values_of(flow))
-        self._numbered: list[int] = []
         constants: list[bytes] = []
+        numbers: list[int] = []
         layout = ">"
         for number, (start, end) in enumerate(field_spans(buf, offset + _HEADER + len(FLOW_START), stop)):
             if buf[start] in _NUMBERS:
-                self._numbered.append(number)
+                numbers.append(number)
                 constants.append(buf[offset : start + 1])
                 layout += f"{start + 1 - offset}s{_NUMBERS[buf[start]]}"
                 offset = end
         constants.append(buf[offset:stop])
         self._constants = tuple(constants)
         self._unpack = Struct(f"{layout}{stop - offset}s").unpack_from
+        self._defaults = Flow.values_of(flow)
+        places = list(range(2 * len(numbers) + 1, 2 * len(numbers) + 1 + len(self._defaults)))
+        for index, number in enumerate(numbers):
+            places[number] = 2 * index + 1
+        self._pick: Callable[[Any], Any] = itemgetter(*places)
 
     def read(self, buf: bytes, offset: int) -> Flow | None:
         """The flow in the frame at `offset`, which is as large as the one it was learnt from; None: it is of another
         shape."""
         pieces = self._unpack(buf, offset)
-        if pieces[::2] != self._constants:
-            return None
-        values = self._values
-        for number, value in zip(self._numbered, pieces[1::2], strict=True):
-            values[number] = value
-        return Flow(*values)
+        return Flow(*self._pick(pieces + self._defaults)) if pieces[::2] == self._constants else None
 
 
 def flow_key(buf: bytes, offset: int) -> bytes:

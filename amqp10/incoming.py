@@ -155,7 +155,7 @@ class Incoming:
         link.delivery_count += count
         if not shape.settled:
             self.unsettled.add(first, first + count, link)
-        self.count(count, max(map(len, payloads)) if self._window_bytes else 0)
+        self.count(count, len(payloads[0]) if count == 1 else max(map(len, payloads)) if self._window_bytes else 0)
         link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:

@@ -36,7 +36,10 @@ _PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some f
 _SHAPES: Final = 1024  # remembered per connection, at most
 _LEAST_HEAD: Final = 512  # bytes in which a transfer's performative is looked for
 _SMALLEST_SHAPED: Final = 18  # bytes of a frame that is looked up by its shape
-_SHAPED: Final = (TRANSFER_START[2], DISPOSITION_START[2], FLOW_START[2])  # the last byte of their descriptors
+# the last bytes of their descriptors; the keys of shapes hold all of these
+_TRANSFER: Final = 0x14
+_DISPOSITION: Final = 0x15
+_FLOW: Final = 0x13
 _unpack_size: Final = Struct(">I").unpack_from
 
 
@@ -125,7 +128,7 @@ class Reader:
                 break
             start = offset
             try:
-                if size >= _SMALLEST_SHAPED and stop <= end and buf[offset + 10] in _SHAPED:
+                if size >= _SMALLEST_SHAPED and stop <= end:
                     offset = self._take_shaped(buf, offset, end, stop, events)
                     if offset != start:
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
@@ -168,14 +171,16 @@ class Reader:
 
     def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, events: list[Event]) -> int:
         """Process frames of known shapes; return the end of the last one."""
-        incoming: Incoming
-        code = buf[offset + 8 : offset + 11]
-        if code == TRANSFER_START:
+        code = buf[offset + 10]
+        if code == _TRANSFER:
             shape = self._shapes.get(shape_key(buf, offset))
             if shape is None:
                 return offset
-            incoming = shape.link.session.incoming
-            if buf[stop + 8 : stop + 11] == DISPOSITION_START and self._are_pairs(buf, offset, stop, end):
+            incoming: Incoming = shape.link.session.incoming
+            # room for enough pairs of frames as large as these two
+            if buf[stop + 8 : stop + 11] == DISPOSITION_START and end - offset >= PAIRS_FROM * (
+                stop - offset + _unpack_size(buf, stop)[0]
+            ):
                 known = self._dispositions.get(disposition_key(buf, stop))
                 if known is not None:
                     after, pairs = incoming.take_pairs(
@@ -187,11 +192,13 @@ class Reader:
             after, count = incoming.take_run(buf, offset, end, shape, self._max_frame_size, events)
             self.frames += count
             return after
-        if code == DISPOSITION_START:
+        if code == _DISPOSITION:
             known = self._dispositions.get(disposition_key(buf, offset))
             if known is None:
                 return offset
-            if buf[stop + 8 : stop + 11] == TRANSFER_START and self._are_pairs(buf, offset, stop, end):
+            if buf[stop + 8 : stop + 11] == TRANSFER_START and end - offset >= PAIRS_FROM * (
+                stop - offset + _unpack_size(buf, stop)[0]
+            ):
                 shape = self._shapes.get(shape_key(buf, stop))
                 if shape is not None:
                     incoming = shape.link.session.incoming
@@ -207,7 +214,7 @@ class Reader:
             for first, last, state, settled in ranges:
                 known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
             return after
-        if code == FLOW_START:
+        if code == _FLOW:
             flows = self._flows.get(flow_key(buf, offset))
             flow = None if flows is None else flows.read(buf, offset)
             if flows is not None and flow is not None:
@@ -215,11 +222,6 @@ class Reader:
                 self.frames += 1
                 return stop
         return offset
-
-    def _are_pairs(self, buf: bytes, offset: int, stop: int, end: int) -> bool:
-        """Whether there is room for enough pairs of frames as large as the two at `offset` and `stop`."""
-        size: int = _unpack_size(buf, stop)[0]
-        return end - offset >= PAIRS_FROM * (stop - offset + size)
 
     def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
         """Process one frame with the generic codec."""

@@ -257,7 +257,7 @@ class Session:
                 self._queue_session_flow()
         else:
             link = self._link_of(flow.handle)
-            if link._state in (ATTACHED, ATTACH_RECEIVED):
+            if link._state is ATTACHED or link._state is ATTACH_RECEIVED:
                 link._received_flow(flow)
                 if flow.echo:
                     if link._state is ATTACHED:
@@ -299,7 +299,8 @@ class Session:
             return
         begin = unwrap(first, next_id)
         end = begin + 1 if first == last else begin + difference(last, first) + 1
-        end = min(end, next_id)  # deliveries that have not been sent have no state
+        if end > next_id:  # deliveries that have not been sent have no state
+            end = next_id
         found = side.unsettled.remove(begin, end) if settled else side.unsettled.find(begin, end)
         for link, low, high in found:
             if events:

@@ -50,8 +50,12 @@ class UnsettledRanges(Generic[LinkT]):
 
     def find(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
         """The unsettled part of [first, end), as (link, first, end) in order."""
-        firsts, ends = self._firsts, self._ends
-        index = max(bisect_right(firsts, first, self._head) - 1, self._head)
+        firsts, ends, head = self._firsts, self._ends, self._head
+        if not firsts or first >= end:
+            return []
+        if firsts[head] <= first and end <= ends[head]:  # within the oldest: the usual case
+            return [(self._links[head], first, end)]
+        index = max(bisect_right(firsts, first, head) - 1, head)
         found: list[tuple[LinkT, int, int]] = []
         while index < len(firsts) and firsts[index] < end:
             low, high = max(firsts[index], first), min(ends[index], end)
@@ -63,6 +67,8 @@ class UnsettledRanges(Generic[LinkT]):
     def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
         """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
         firsts, ends, links = self._firsts, self._ends, self._links
+        if not firsts:
+            return []
         if len(firsts) == 1 and firsts[0] == first and ends[0] == end and first < end:  # all there is
             link = links.pop()
             firsts.clear()
