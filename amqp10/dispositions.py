@@ -7,6 +7,7 @@ session.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
 if TYPE_CHECKING:
     from amqp10.outcomes import DeliveryState
+    from amqp10.session import Session
 
 DISPOSITION_START: Final = b"\x00\x53\x15"
 _HEADER: Final = 8
@@ -37,10 +39,10 @@ Range = tuple[int, int, "DeliveryState | None", bool]
 class DispositionShape:
     """lead | first | middle | last | tail, or without middle and last; lead begins with the frame's size."""
 
-    __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct")
+    __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct", "unpack")
 
     def __init__(
-        self, session: Any, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
+        self, session: Session, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
         size: int,
     ) -> None:  # fmt: skip
         self.session = session
@@ -55,6 +57,7 @@ class DispositionShape:
             layout += f"{len(middle)}s{'I' if last_size == 4 else 'B'}"
             used += len(middle) + last_size
         self.struct = Struct(f"{layout}{size - used}s")
+        self.unpack: Callable[[bytes, int], tuple[Any, ...]] = self.struct.unpack_from
         self.meanings: dict[bytes, tuple[DeliveryState | None, bool]] = {}
 
 
@@ -64,7 +67,7 @@ def disposition_key(buf: bytes, offset: int) -> bytes:
 
 
 def learn_disposition(
-    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Any, is_receiver: bool,
+    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Session, is_receiver: bool,
     state: DeliveryState | None, settled: bool,
 ) -> DispositionShape | None:  # fmt: skip
     """The shape of the frame at `offset`, which has been decoded, with the meaning of its tail added; `known` is the
@@ -110,27 +113,15 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
         offset = taken
         count -= some
         piece *= COLUMNS_GROW
-    unpack, middle, has_last = shape.struct.unpack_from, shape.middle, shape.has_last
-    pending_first = pending_last = -1
-    pending: tuple[DeliveryState | None, bool] | None = None
+    unpack, middle, has_last = shape.unpack, shape.middle, shape.has_last
     for _ in range(count):
         pieces = unpack(buf, offset)
-        if pieces[0] != lead or (has_last and pieces[2] != middle):
-            break
         meaning = meanings.get(pieces[-1])
-        if meaning is None:
+        if meaning is None or pieces[0] != lead or (has_last and pieces[2] != middle):
             break
-        first = pieces[1]
-        last = pieces[3] if has_last else first
-        if meaning is pending and first == pending_last + 1:
-            pending_last = last
-        else:
-            if pending is not None:
-                ranges.append((pending_first, pending_last, *pending))
-            pending_first, pending_last, pending = first, last, meaning
+        first: int = pieces[1]
+        add_range(ranges, first, pieces[3] if has_last else first, meaning)
         offset += size
-    if pending is not None:
-        ranges.append((pending_first, pending_last, *pending))
     return offset
 
 
@@ -160,9 +151,9 @@ def _take_columns(buf: bytes, offset: int, count: int, shape: DispositionShape, 
 def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[DeliveryState | None, bool]) -> None:
     """Append a range, or extend the last one."""
     if ranges and ranges[-1][1] + 1 == first and ranges[-1][2] is meaning[0] and ranges[-1][3] is meaning[1]:
-        ranges[-1] = (ranges[-1][0], last, *meaning)
+        ranges[-1] = (ranges[-1][0], last, meaning[0], meaning[1])
     else:
-        ranges.append((first, last, *meaning))
+        ranges.append((first, last, meaning[0], meaning[1]))
 
 
 class PendingDispositions:

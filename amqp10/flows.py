@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.performatives import Flow
 from amqp10.transfers import field_spans
+
+if TYPE_CHECKING:
+    from amqp10.session import Session
 
 FLOW_START: Final = b"\x00\x53\x13"
 _HEADER: Final = 8
@@ -24,7 +27,7 @@ class FlowShape:
 
     __slots__ = ("_constants", "_defaults", "_pick", "_unpack", "session")
 
-    def __init__(self, session: Any, buf: bytes, offset: int, stop: int, flow: Flow) -> None:
+    def __init__(self, session: Session, buf: bytes, offset: int, stop: int, flow: Flow) -> None:
         """The frame at `offset`, which has been decoded as this flow."""
         self.session = session
         constants: list[bytes] = []

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from amqp10.events import Event
     from amqp10.link import Link
     from amqp10.outcomes import DeliveryState
-    from amqp10.receiver import ReceiverLink
     from amqp10.session import Session
 
 
@@ -101,7 +100,7 @@ class Incoming:
         self, buf: bytes, offset: int, end: int, shape: Shape, max_frame_size: int, events: list[Event]
     ) -> tuple[int, int]:
         """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number)."""
-        link: ReceiverLink = shape.link
+        link = shape.link
         first = self.next_delivery_id
         limit = link.highest_limit - link.delivery_count
         if limit > self.left:
@@ -123,7 +122,7 @@ class Incoming:
         transfer_first: bool, max_frame_size: int, events: list[Event],
     ) -> tuple[int, int]:  # fmt: skip
         """The same for transfers that alternate with dispositions; (end of them, number of pairs)."""
-        link: ReceiverLink = shape.link
+        link = shape.link
         first = self.next_delivery_id
         limit = link.highest_limit - link.delivery_count
         if limit > self.left:
@@ -149,7 +148,7 @@ class Incoming:
     def _received_run(
         self, shape: Shape, first: int, tags: list[bytes], payloads: list[bytes], events: list[Event]
     ) -> None:
-        link: ReceiverLink = shape.link
+        link = shape.link
         count = len(tags)
         self.next_delivery_id = first + count
         link.delivery_count += count

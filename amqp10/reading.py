@@ -122,7 +122,7 @@ class Reader:
         """Process all complete frames from `offset` on; return where the first incomplete one begins."""
         end = len(buf)
         while end - offset >= FRAME_HEAD_SIZE:
-            size = _unpack_size(buf, offset)[0]
+            size: int = _unpack_size(buf, offset)[0]
             stop = offset + size
             if stop > end and size <= self._max_frame_size:
                 break

@@ -72,21 +72,21 @@ class SenderLink(Link):
         session = self.session
         if not 0 < count <= self.capacity():
             raise LocalProtocolError(f"{self!r}: {count} deliveries, capacity for {self.capacity()}")
-        first = session.outgoing.take_delivery_ids(count, id_hint)
+        outgoing = session.outgoing
+        first = outgoing.take_delivery_ids(count, id_hint)
         self.credit -= count
         self.delivery_count += count
         if not settled:
-            session.outgoing.unsettled.add(first, first + count, self)
+            outgoing.unsettled.add(first, first + count, self)
         room = session.connection.remote_max_frame_size
         handle = self.handle
         assert handle is not None
-        if cache is None:
-            block, largest = None, len(payloads[0]) if count == 1 else max(map(len, payloads))
-        else:
+        key: Any = None
+        known: tuple[bytes, int] | None = None
+        if cache is not None:
             key = (session.channel, handle, first & WRAP, count, settled, message_format, position)
-            block, largest = cache.get(key, (None, 0))
-            if block is None:
-                largest = max(map(len, payloads))
+            known = cache.get(key)
+        largest = known[1] if known is not None else len(payloads[0]) if count == 1 else max(map(len, payloads))
         if largest >= LARGE:  # payloads are not copied
             if largest + _OVERHEAD > room:
                 self._send_split(first, tags, payloads, settled, message_format)
@@ -97,11 +97,11 @@ class SenderLink(Link):
         if largest + _OVERHEAD > room:
             self._send_split(first, tags, payloads, settled, message_format)
             return first
-        if block is None:
-            block = encode_block(session.channel, handle, first, tags, payloads, settled, message_format)
+        if known is None:
+            known = (encode_block(session.channel, handle, first, tags, payloads, settled, message_format), largest)
             if cache is not None:
-                cache[key] = (block, largest)
-        session.outgoing.send_block(block, count)
+                cache[key] = known
+        outgoing.send_block(known[0], count)
         return first
 
     def send_settled(self, tag: bytes, parts: Sequence[Part]) -> None:

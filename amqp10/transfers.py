@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.composite import read_list_head
 from amqp10.decoder import skip_value
 from amqp10.encoder import encode_uint
 from amqp10.errors import EncodeError
 from amqp10.serial import WRAP
+
+if TYPE_CHECKING:
+    from amqp10.receiver import ReceiverLink
 
 TRANSFER_START: Final = b"\x00\x53\x14"
 _HEADER: Final = 8  # bytes of the frame header: size 4, doff 1, type 1, channel 2
@@ -52,7 +55,7 @@ class Shape:
 
     def __init__(
         self,
-        link: Any,
+        link: ReceiverLink,
         *,
         head: bytes,
         id_size: int,
@@ -95,7 +98,7 @@ def shape_key(buf: bytes, offset: int) -> bytes:
 
 
 def learn_shape(
-    buf: bytes, offset: int, payload: int, *, link: Any, settled: bool, message_format: int | None,
+    buf: bytes, offset: int, payload: int, *, link: ReceiverLink, settled: bool, message_format: int | None,
     rcv_settle_mode: int | None,
 ) -> Shape | None:  # fmt: skip
     """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None if its
@@ -131,8 +134,8 @@ def take_run(
     delivery-ids go on from `expected` (as on the wire), at most `limit`; return where the first not taken starts."""
     unpack, fixed = shape.unpack, shape.fixed
     if end - offset >= fixed * _COLUMNS_FROM:
-        size = _uint.unpack_from(buf, offset)[0]
-        equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
+        size: int = _uint.unpack_from(buf, offset)[0]
+        equal: int = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
         # In growing pieces, so that a run that ends early wastes no more work than it has done.
         piece = COLUMNS_AT_FIRST
         while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
