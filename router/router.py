@@ -42,7 +42,6 @@ from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
-DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has said more (AMQP 2.4.1)
 REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
 
@@ -375,11 +374,6 @@ class Router:
             for connection in self.watching:
                 connection.delayed(self.now, now)
         self.now = now
-
-    @property
-    def is_far_over_memory_limit(self) -> bool:
-        """Whether payload exceeds the memory limit by more than what was under way when the windows closed."""
-        return self.core.payload_bytes >= DETACH_AT * self.config.memory_limit
 
     @property
     def held_bytes(self) -> int:

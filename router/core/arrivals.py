@@ -7,13 +7,10 @@ kept; that of a local one is the ingress log's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
-
 from router.core.intervals import IntervalSet, Range
 from router.core.large import Body
 from router.core.log import Run, RunList, Segments
-from router.core.messages import Assign, Data, PeerProtocolError, Rejection
+from router.core.messages import Assign, Data, PeerProtocolError
 
 
 class ArrivalRun(Run):
@@ -29,19 +26,6 @@ class ArrivalRun(Run):
         self.position = position
         self.publisher_id = publisher
         self.message_format = message_format
-
-
-class Acceptance:
-    """Ranges of tokens that wait to be told to an ingress: accepted, and rejected by so many."""
-
-    __slots__ = ("accepted", "rejected")
-
-    def __init__(self) -> None:
-        self.accepted = IntervalSet()
-        self.rejected: list[Rejection] = []
-
-    def ranges(self) -> list[Rejection]:
-        return [*zip(self.accepted.starts, self.accepted.stops, repeat(0)), *self.rejected]
 
 
 class Arrivals:
@@ -113,12 +97,14 @@ class Arrivals:
             found = cache[key] = (self.segments.tags(start, stop), self.segments.payloads(start, stop))
         return found  # type: ignore[return-value]  # what is still to be sent has its payload
 
-    def accepted(self, ranges: list[Range]) -> Iterator[tuple[ArrivalRun, int, int]]:
-        """Tokens are answered: they leave `open`. Yields the stretches, each with its run (protocol 6.3)."""
+    def accepted(self, ranges: list[Range]) -> list[tuple[ArrivalRun, int, int]]:
+        """Tokens are answered: they leave `open`. Returns the stretches, each with its run (protocol 6.3)."""
+        found: list[tuple[ArrivalRun, int, int]] = []
         for start, stop in ranges:
             self.open.remove(start, stop)
             for run, low, high in self.runs.pieces(start, stop):
-                yield run, run.start + low, run.start + high
+                found.append((run, run.start + low, run.start + high))
+        return found
 
     def free(self, run: ArrivalRun, start: int, stop: int) -> int:
         """Frees payload that nobody here needs any more. Returns the bytes that were counted for it."""

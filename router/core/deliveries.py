@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.arrivals import Acceptance, ArrivalRun, Arrivals
+from router.core.arrivals import ArrivalRun, Arrivals
 from router.core.counters import Timeline
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
@@ -37,8 +37,9 @@ class Deliveries:
         self.arrived_at = Timeline()
         self.counters = address.counters
         self.blocker: Subscriber | None = None  # the first that owed something when tokens were last released
-        self.accepts: dict[str, Acceptance] = {}
-        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], Acceptance] = {}
+        # tokens that wait to be told to an ingress: accepted, or rejected by so many
+        self.accepts: dict[str, list[m.Rejection]] = {}
+        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[m.Rejection]] = {}
 
     def handlers(self) -> m.Handlers:
         return {
@@ -63,7 +64,8 @@ class Deliveries:
             take_presettled(self, publisher, message)
             return
         if not self.subscribers:  # protocol 6.2: nobody has to accept
-            self._pending(sender).accepted.add(message.position, message.position + len(message.tags))
+            accepted = (message.position, message.position + len(message.tags), 0)
+            self.accepts.setdefault(sender, []).append(accepted)
             self.core.touch(self.address)
             return
         start, stop = self.log.append(sender, message)
@@ -81,7 +83,7 @@ class Deliveries:
                 self._take_specially(subscriber, sender, start, message)
         if publisher.special_subscribers:
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
-        cache: dict[object, object] = {}
+        cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
         for subscriber in list(self.ready):
             subscriber.pump(cache)
 
@@ -297,10 +299,11 @@ class Deliveries:
                 if outcome is REJECTED:
                     self._reject(subscriber, removed)
                 accepted += removed
-                if settled:
-                    subscriber.settled_on_wire.add(start, stop)
-                elif subscriber.settles_on_accept:
-                    subscriber.settle_on_wire([(start, stop)])
+                if subscriber.settles_on_accept and not settled:
+                    offset = run.first_id - run.start
+                    for a, b in subscriber.settled_on_wire.missing([(start, stop)]):
+                        subscriber.port.settle(a + offset, b + offset - 1)
+                if subscriber.settles_on_accept or settled:
                     subscriber.settled_on_wire.add(start, stop)
         if accepted:
             if outcome is ACCEPTED:
@@ -388,7 +391,8 @@ class Deliveries:
         self.counters.subscriber_released += stop - start
         first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
         if not settled:
-            subscriber.settle_on_wire([(start, stop)])  # the old delivery is settled first
+            for a, b in subscriber.settled_on_wire.missing([(start, stop)]):  # the old delivery is settled first
+                subscriber.port.settle(first + a - start, first + b - start - 1)
         for delivery in take_out(self.log, subscriber, start, stop, first):
             position = start + delivery.order - first
             delivery.position = position
@@ -407,45 +411,30 @@ class Deliveries:
         if not left:
             return
         for other in self.subscribers.values():
-            left = other.owes.missing(left)
-            if not left:
-                self.blocker = other
-                return
+            if other is not subscriber:
+                left = other.owes.missing(left)
+                if not left:
+                    self.blocker = other
+                    return
         for run, start, stop in self.log.accepted(left):
             self._accept(run, start, stop)
         self.core.touch(self.address)
 
     def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
-        pending = self._pending(run.ingress)
+        pending = self.accepts.setdefault(run.ingress, [])
         offset = run.position - run.start
         if self.log.rejected:
             for position in range(start, stop):
                 rejected = self.log.rejected.pop(position, 0)
-                if rejected:
-                    pending.rejected.append((position + offset, position + offset + 1, rejected))
-                else:
-                    pending.accepted.add(position + offset, position + offset + 1)
+                pending.append((position + offset, position + offset + 1, rejected))
         else:
-            pending.accepted.add(start + offset, stop + offset)
+            pending.append((start + offset, stop + offset, 0))
         self.core.payload_bytes -= self.log.free(run, start, stop)
-
-    def _pending(self, ingress: str) -> Acceptance:
-        pending = self.accepts.get(ingress)
-        if pending is None:
-            pending = self.accepts[ingress] = Acceptance()
-        return pending
 
     def _accept_sync(
         self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
     ) -> None:
-        key = (ingress, name, term)
-        pending = self.sync_accepts.get(key)
-        if pending is None:
-            pending = self.sync_accepts[key] = Acceptance()
-        if rejected:
-            pending.rejected.append((start, stop, rejected))
-        else:
-            pending.accepted.add(start, stop)
+        self.sync_accepts.setdefault((ingress, name, term), []).append((start, stop, rejected))
         self.core.touch(self.address)
 
     def router_down(self, router: str) -> None:
@@ -461,11 +450,11 @@ class Deliveries:
         if self.accepts:
             accepts, self.accepts = self.accepts, {}
             for ingress, pending in accepts.items():
-                self.core.send_to(ingress, m.Accept(self.address.name, pending.ranges()))
+                self.core.send_to(ingress, m.Accept(self.address.name, _gathered(pending)))
         if self.sync_accepts:
             sync_accepts, self.sync_accepts = self.sync_accepts, {}
             for (ingress, name, term), pending in sync_accepts.items():
-                self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, pending.ranges()))
+                self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, _gathered(pending)))
 
     # --------------------------------------------------------------------------------------------------------- settling
 
@@ -588,3 +577,11 @@ class Deliveries:
             "arrived": self.log.alive.size,
             "open": self.log.open.size,
         }
+
+
+def _gathered(ranges: list[m.Rejection]) -> list[m.Rejection]:
+    """Returns them with those joined that touch and that nobody has rejected."""
+    if len(ranges) == 1:
+        return ranges
+    accepted = IntervalSet((start, stop) for start, stop, rejected in ranges if not rejected)
+    return [*((start, stop, 0) for start, stop in accepted), *(each for each in ranges if each[2])]

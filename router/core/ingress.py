@@ -6,6 +6,7 @@ publisher's state is in `router.core.publisher`.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, cast
 
@@ -419,8 +420,8 @@ class Ingress:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
         records = self.address.records
-        if not batch.settled and not publisher.unique:
-            repeat = publisher.used_tags.find_repeat(batch.tags, lambda: tags_of(publisher, records.log))
+        if not (batch.settled or publisher.unique or publisher.used_tags.rise(batch.tags)):
+            repeat = publisher.used_tags.find_repeat(batch.tags, partial(tags_of, publisher, records.log))
             if repeat is not None:
                 port = publisher.port
                 self.detach(publisher, False)

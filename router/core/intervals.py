@@ -84,12 +84,15 @@ class IntervalSet:
         starts, stops = self.starts, self.stops
         if not starts or start >= stop:
             return []
+        if start == starts[0] and stop == stops[0]:  # all of the first range, the usual case
+            del starts[0], stops[0]
+            return [(start, stop)]
         i = 0 if start < stops[0] else bisect_right(stops, start)
         if i == len(starts) or starts[i] >= stop:
             return []
         first, last = starts[i], stops[i]
         low = start if start > first else first
-        if last >= stop:  # within one range, the usual case
+        if last >= stop:  # within one range, nearly always
             if low == first:
                 if last == stop:
                     del starts[i], stops[i]

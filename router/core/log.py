@@ -50,36 +50,30 @@ class Segments:
 
     def append(self, tags: list[bytes], payloads: list[bytes], counted: bool = True) -> int:
         """Appends messages; returns the position of the first. Not counted: their size is 0."""
-        first = at = self.end
-        n = len(tags)
-        room = SEGMENT - (at & (SEGMENT - 1))
-        if n <= room:
-            self._fill(at, tags, payloads, counted)
-        else:
-            done = 0
-            while done < n:
-                part = min(room, n - done)
-                self._fill(at, tags[done : done + part], payloads[done : done + part], counted)
-                done += part
-                at += part
-                room = SEGMENT
-        self.end = first + n
-        return first
-
-    def _fill(self, at: int, tags: list[bytes], payloads: list[bytes], counted: bool) -> None:
-        segment = self.blocks.get(at >> BITS)
+        first, n = self.end, len(tags)
+        room = SEGMENT - (first & (SEGMENT - 1))
+        if n > room:
+            self.append(tags[:room], payloads[:room], counted)
+            for done in range(room, n, SEGMENT):
+                self.append(tags[done : done + SEGMENT], payloads[done : done + SEGMENT], counted)
+            return first
+        segment = self.blocks.get(first >> BITS)
         if segment is None:
-            segment = self.blocks[at >> BITS] = Segment(at)
+            segment = self.blocks[first >> BITS] = Segment(first)
         segment.tags += tags
         segment.payloads += payloads
         sizes = segment.sizes
-        if counted:
+        if counted and n == 1:
+            sizes.append(sizes[-1] + len(payloads[0]))
+        elif counted:
             sums = accumulate(map(len, payloads), initial=sizes[-1])
             next(sums)
             sizes.extend(sums)
         else:
-            sizes += [sizes[-1]] * len(tags)
-        segment.live += len(tags)
+            sizes += [sizes[-1]] * n
+        segment.live += n
+        self.end = first + n
+        return first
 
     def tags(self, start: int, stop: int) -> list[bytes]:
         segment = self.blocks[start >> BITS]

@@ -101,7 +101,7 @@ class Records:
         self._note_run(publisher, start, stop, first_id, batch.message_format)
         n = stop - start
         publisher.live.add(first_id, first_id + n)
-        size, counters = log.size(start, stop), self.counters
+        size, counters = 0 if fed else sum(map(len, batch.payloads)), self.counters
         counters.received += n
         counters.received_bytes += size
         self.taken_at.note(start, self.core.now)
@@ -414,7 +414,7 @@ class Records:
             fed = self.address.feeds.ids(publisher, start, stop)
             first_id = run.first_id + start - run.start
             self.address.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
-        early = self.undone.overlap(start, stop)
+        early = self.undone.overlap(start, stop) if self.undone.starts else []
         if not early:
             publisher.unsettled -= stop - start
             self._forget(publisher, run, start, stop)

@@ -31,16 +31,11 @@ class UsedTags:
         self._limit = 0
 
     def find_repeat(self, tags: list[bytes], unsettled: Callable[[], list[bytes]]) -> bytes | None:
-        """Notes these tags. Returns the first that is a repeat, None if there is none.
+        """Notes these tags, which do not rise. Returns the first that is a repeat, None if there is none.
 
         unsettled: those of the unsettled deliveries, without these, as `tags_of` has them.
         """
-        if self._used is None:
-            if self._rise(tags):
-                return None
-            self._renew(unsettled())
-        used = self._used
-        assert used is not None
+        used = self._renew(unsettled()) if self._used is None else self._used
         tags = outgoing_tags(b"", tags)
         if not used.isdisjoint(tags) or len(set(tags)) < len(tags) or len(used) > self._limit:
             used = self._renew(unsettled())
@@ -52,7 +47,10 @@ class UsedTags:
         used.update(tags)
         return None
 
-    def _rise(self, tags: list[bytes]) -> bool:
+    def rise(self, tags: list[bytes]) -> bool:
+        """Says whether each is greater than all before it, and notes them then."""
+        if self._used is not None:
+            return False
         greatest = self._greatest
         if len(tags) > 1 and len(set(map(len, tags))) == 1 and all(map(lt, tags, islice(tags, 1, None))):
             if (len(tags[0]), tags[0]) <= greatest:

@@ -578,25 +578,17 @@ class Subscriber:
         if not held:
             return
         self.deliveries.counters.subscriber_settled += count(held)
+        left = held
         if self.settled_on_wire.starts:
-            self.settle_on_wire(held)
+            left = self.settled_on_wire.missing(held)
             for low, high in held:
                 self.settled_on_wire.remove(low, high)
-        else:
-            port = self.port
-            for a, b in held:
-                for run, low, high in self.sent_positions.pieces(a, b):
-                    port.settle(run.first_id + low, run.first_id + high - 1)
+        for first, end in self.delivery_ids_of(left) if left else ():
+            self.port.settle(first, end - 1)  # those that are not settled on the wire already
         if self.rejected.starts:
             self.rejected.remove(start, stop)
         if len(self.sent_positions.runs) > 1:
             self.trim()
-
-    def settle_on_wire(self, ranges: list[Range]) -> None:
-        """Sends dispositions with settled = true for log positions, less what is settled on the wire already."""
-        left = self.settled_on_wire.missing(ranges)
-        for first, stop in self.delivery_ids_of(left) if left else ():
-            self.port.settle(first, stop - 1)
 
     @property
     def undecided(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
 from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
@@ -36,6 +36,8 @@ from router.policies import is_own
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
+
+DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 
 
 class PublisherLink:
@@ -154,10 +156,14 @@ class PublisherLink:
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
-        state = state_of(outcome, rejected, self.attach.address, why, config=self.connection.config)
+        connection = self.connection
+        state: DeliveryState = ACCEPTED
+        if outcome is not ports.ACCEPTED:
+            state = state_of(outcome, rejected, self.attach.address, why, config=connection.config)
         self.link.dispose(first_id, last_id, state, settled)
-        self.proof.outcome(first_id, last_id)
-        self.connection.output_ready()
+        if self.proof.open:
+            self.proof.outcome(first_id, last_id)
+        connection.output_ready()
 
     def answer_map_part(self) -> None:
         remote = self.link.remote_attach
@@ -239,7 +245,7 @@ class PublisherLink:
         """protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
         detached."""
         router = self.connection.router
-        if not router.is_far_over_memory_limit:
+        if self.connection.core.payload_bytes < DETACH_AT * router.config.memory_limit:
             return False
         router.admission.count_refusal(MEMORY)
         text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} bytes of payload"

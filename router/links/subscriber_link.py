@@ -317,12 +317,12 @@ class SubscriberLink:
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         if self.detached:
             return
-        if is_unknown(event.state):  # AMQP 3.4: nobody may take it for one of ours
-            text = f"disposition.state: {event.state!r:.80} is no outcome that is known here"
-            self.connection.end_link(self, NOT_IMPLEMENTED, text, now)
-            return
         outcome = terminal_outcome(event.state, queue=self.queue)
         if outcome is None:
+            if is_unknown(event.state):  # AMQP 3.4: nobody may take it for one of ours
+                text = f"disposition.state: {event.state!r:.80} is no outcome that is known here"
+                self.connection.end_link(self, NOT_IMPLEMENTED, text, now)
+                return
             if not event.settled:
                 return  # protocol 6.4: `received` changes nothing
             outcome = self.default_outcome
