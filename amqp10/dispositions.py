@@ -33,7 +33,7 @@ _ACCEPTED: Final = write_state(ACCEPTED)
 _SMALL_STATE: Final = 32  # bytes: rejections may be as large as a frame
 
 Range = tuple[int, int, "DeliveryState | None", bool]
-"""first and last delivery-id as on the wire, state, settled"""
+"""first and last delivery-id, as on the wire when read, state, settled"""
 
 
 class DispositionShape:
@@ -159,13 +159,16 @@ def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[Deliver
 class PendingDispositions:
     """Dispositions of one side of a session, until the next data_to_send."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("_is_receiver", "_session", "entries")
 
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, int, DeliveryState | None, bool]] = []
+    def __init__(self, session: Session, *, is_receiver: bool) -> None:
+        self._session = session
+        self._is_receiver = is_receiver
+        self.entries: list[Range] = []
 
     def add(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last inclusive, unwrapped."""
+        self._session.connection._with_output[self._session] = None
         entries = self.entries
         if entries:
             before = entries[-1]
@@ -182,18 +185,17 @@ class PendingDispositions:
             if first < delivery_id
         ]
 
-    def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
+    def write(self) -> None:
         """All as frames; states of the same delivery keep their order."""
         entries, self.entries = self.entries, []
         if len(entries) > 2 or (len(entries) == 2 and entries[0][3] is entries[1][3]):
             entries = _merge(entries)
-        frames = []
+        connection, channel = self._session.connection, self._session.channel
         for first, last, state, settled in entries:
-            frame = encode_disposition(channel, is_receiver, first, last, state, settled)
-            if len(frame) > max_frame_size:
-                frame = encode_disposition(channel, is_receiver, first, last, shortened_state(state), settled)
-            frames.append(frame)
-        return frames[0] if len(frames) == 1 else b"".join(frames)
+            frame = encode_disposition(channel, self._is_receiver, first, last, state, settled)
+            if len(frame) > connection.remote_max_frame_size:
+                frame = encode_disposition(channel, self._is_receiver, first, last, shortened_state(state), settled)
+            connection._append(frame)
 
 
 def _merge(entries: list[Range]) -> list[Range]:

@@ -18,7 +18,6 @@ from amqp10.unsettled import UnsettledRanges
 if TYPE_CHECKING:
     from amqp10.events import Event
     from amqp10.link import Link
-    from amqp10.outcomes import DeliveryState
     from amqp10.session import Session
 
 
@@ -55,7 +54,7 @@ class Incoming:
         self.next_transfer_id = 0  # as on the wire
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
-        self.dispositions = PendingDispositions()
+        self.dispositions = PendingDispositions(session, is_receiver=True)
 
     def count(self, frames: int, largest: int) -> None:
         """So many transfer frames have arrived; a flow renews the window when half of it is used."""
@@ -156,9 +155,3 @@ class Incoming:
             self.unsettled.add(first, first + count, link)
         self.count(count, len(payloads[0]) if count == 1 else max(map(len, payloads)) if self._window_bytes else 0)
         link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
-
-    def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
-        """first .. last, unwrapped; written with the session's output."""
-        session = self._session
-        self.dispositions.add(first, last, state, settled)
-        session.connection._with_output[session] = None

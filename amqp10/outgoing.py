@@ -17,7 +17,6 @@ from amqp10.unsettled import UnsettledRanges
 if TYPE_CHECKING:
     from amqp10.frames import Body, Part
     from amqp10.link import Link
-    from amqp10.outcomes import DeliveryState
     from amqp10.performatives import Flow
     from amqp10.sender import SenderLink
     from amqp10.session import Session
@@ -45,7 +44,7 @@ class Outgoing:
         """Transfer frames that may be sent now."""
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
-        self.dispositions = PendingDispositions()
+        self.dispositions = PendingDispositions(session, is_receiver=False)
         # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
         # link, as capacity() is 0 while there are any.
         self._waiting: deque[tuple[int, bool, Body]] = deque()
@@ -125,15 +124,9 @@ class Outgoing:
         self._waiting.clear()
         self._waiting_link = None
 
-    def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
-        """first .. last, unwrapped; written by write_dispositions."""
-        session = self._session
-        self.dispositions.add(first, last, state, settled)
-        session.connection._with_output[session] = None
-
     def write_dispositions(self) -> None:
         if self.dispositions.entries and not self._waiting:
-            self._session._write_dispositions(self.dispositions, is_receiver=False)
+            self.dispositions.write()
 
     def _send(self, body: Body) -> None:
         self.window -= 1

@@ -127,7 +127,7 @@ class ReceiverLink(Link):
             return
         if settled:
             self.session.incoming.unsettled.remove(first_id, last_id + 1)
-        self.session.incoming.dispose(first_id, last_id, state, settled)
+        self.session.incoming.dispositions.add(first_id, last_id, state, settled)
 
     def check_invariants(self) -> None:
         count, limit = self.delivery_count, self.highest_limit

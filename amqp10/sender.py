@@ -226,7 +226,7 @@ class SenderLink(Link):
         session = self.session
         if settled and not session.outgoing.unsettled.remove(first_id, last_id + 1):
             return
-        session.outgoing.dispose(first_id, last_id, state, settled)
+        session.outgoing.dispositions.add(first_id, last_id, state, settled)
 
     def write_dispositions(self) -> None:
         """Write pending dispositions now, ahead of the transfers that follow: before a tag is used again, the peer must

@@ -10,7 +10,6 @@ from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp10.dispositions import PendingDispositions
 from amqp10.errors import (
     ERRANT_LINK,
     FRAME_SIZE_TOO_SMALL,
@@ -369,7 +368,7 @@ class Session:
     def _flush(self) -> None:
         """Write pending dispositions and flows, except those about deliveries that wait for the peer's window."""
         if self.incoming.dispositions.entries:
-            self._write_dispositions(self.incoming.dispositions, is_receiver=True)
+            self.incoming.dispositions.write()
         if self.outgoing.dispositions.entries:
             self.outgoing.write_dispositions()
         if self._flows:
@@ -381,9 +380,6 @@ class Session:
                     self._write_flow(link, echo)
         if self._session_flow:
             self._write_flow(None, False)
-
-    def _write_dispositions(self, pending: PendingDispositions, *, is_receiver: bool) -> None:
-        self.connection._append(pending.take(self.channel, is_receiver, self.connection.remote_max_frame_size))
 
     def _write_flow(self, link: Link | None, echo: bool) -> None:
         self._session_flow = False  # every flow carries the session's state
