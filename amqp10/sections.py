@@ -1,8 +1,7 @@
-"""Messages (AMQP 3.2): the sections of a payload, as objects for clients and as byte ranges for routers.
+"""Messages (AMQP 3.2): the sections of a payload, as objects.
 
-Clients make and read a Message. Routers carry payloads as bytes: `sections` finds the sections, and
-`with_message_annotation` adds an annotation and leaves all other bytes as they are. The caller must not use it on a
-payload of another message-format (AMQP 2.7.5). Next: performatives.py (Transfer).
+Clients make and read a Message. Routers carry payloads as bytes and look at some of their sections (`Glance`). Next:
+annotations.py for what routers write into payloads, performatives.py (Transfer).
 """
 
 from __future__ import annotations
@@ -13,6 +12,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
 
+from amqp10.annotations import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    message_annotation,
+    read_section,
+    section_head,
+)
 from amqp10.composite import (
     BINARY,
     BOOLEAN,
@@ -25,28 +38,15 @@ from amqp10.composite import (
     Composite,
     composite,
     read_annotations,
-    read_descriptor,
     read_fields,
     read_typed,
     write_map,
-    wrong_type,
 )
-from amqp10.decoder import check_count, check_end, compound_head, decode_value, value_end
+from amqp10.decoder import compound_head, decode_value
 from amqp10.decoder import skip_value as skip
-from amqp10.encoder import encode_map, encode_symbol, encode_value
+from amqp10.encoder import encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
-from amqp10.frames import LARGE
-from amqp10.types import Symbol
 
-HEADER: Final = 0x70
-DELIVERY_ANNOTATIONS: Final = 0x71
-MESSAGE_ANNOTATIONS: Final = 0x72
-PROPERTIES: Final = 0x73
-APPLICATION_PROPERTIES: Final = 0x74
-DATA: Final = 0x75
-AMQP_SEQUENCE: Final = 0x76
-AMQP_VALUE: Final = 0x77
-FOOTER: Final = 0x78
 _GROUP_ID: Final = 10  # its place among the properties
 _NAMES: Final = {
     DELIVERY_ANNOTATIONS: "delivery-annotations",
@@ -56,15 +56,6 @@ _NAMES: Final = {
     AMQP_SEQUENCE: "amqp-sequence",
     AMQP_VALUE: "amqp-value",
     FOOTER: "footer",
-}
-_SYMBOLIC: Final = {
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
-    "amqp:application-properties:map": APPLICATION_PROPERTIES,
-    "amqp:data:binary": DATA,
-    "amqp:amqp-sequence:list": AMQP_SEQUENCE,
-    "amqp:amqp-value:*": AMQP_VALUE,
-    "amqp:footer:map": FOOTER,
 }
 
 
@@ -218,24 +209,24 @@ class Message:
         if self.header is not None:
             parts.append(self.header.encode())
         if self.delivery_annotations is not None:
-            parts += (_section(DELIVERY_ANNOTATIONS), write_map(self.delivery_annotations))
+            parts += (section_head(DELIVERY_ANNOTATIONS), write_map(self.delivery_annotations))
         if self.message_annotations is not None:
-            parts += (_section(MESSAGE_ANNOTATIONS), write_map(self.message_annotations))
+            parts += (section_head(MESSAGE_ANNOTATIONS), write_map(self.message_annotations))
         if self.properties is not None:
             parts.append(self.properties.encode())
         if self.application_properties is not None:
-            parts += (_section(APPLICATION_PROPERTIES), _write_application_properties(self.application_properties))
+            parts += (section_head(APPLICATION_PROPERTIES), _write_application_properties(self.application_properties))
         body = self.body
         if isinstance(body, Data):
             for chunk in body.chunks or (b"",):
-                parts += (_section(DATA), encode_value(chunk))
+                parts += (section_head(DATA), encode_value(chunk))
         elif isinstance(body, AmqpSequence):
             for values in body.lists or ([],):
-                parts += (_section(AMQP_SEQUENCE), encode_value(values))
+                parts += (section_head(AMQP_SEQUENCE), encode_value(values))
         else:
-            parts += (_section(AMQP_VALUE), encode_value(body.value))
+            parts += (section_head(AMQP_VALUE), encode_value(body.value))
         if self.footer is not None:
-            parts += (_section(FOOTER), write_map(self.footer))
+            parts += (section_head(FOOTER), write_map(self.footer))
         return b"".join(parts)
 
     @classmethod
@@ -250,7 +241,7 @@ class Message:
         end = len(payload)
         while offset < end:
             at = offset
-            code, offset = _read_section(payload, offset, end)
+            code, offset = read_section(payload, offset, end)
             # AMQP 3.2: in this order, each once, but for data and amqp-sequence sections, which may be repeated
             if code < last or (code == last and code not in (DATA, AMQP_SEQUENCE)) or (DATA <= last < code < FOOTER):
                 raise DecodeError(DECODE_ERROR, f"section 0x{code:02x} cannot come after section 0x{last:02x}", at)
@@ -294,79 +285,6 @@ class Message:
         return f"Message({', '.join(given)})"
 
 
-def sections(payload: bytes) -> list[tuple[int, int, int]]:
-    """(descriptor code, start, end) of each section, descriptor included; their contents are not read."""
-    found = []
-    start = 0
-    end = len(payload)
-    while start < end:
-        code, value_at = _read_section(payload, start, end)
-        stop = skip(payload, value_at, end)
-        found.append((code, start, stop))
-        start = stop
-    return found
-
-
-def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
-    """The payload with this message annotation added or replaced; all other bytes are unchanged.
-
-    encoded_value: from codec.encode_value. DecodeError if the payload has no sections up to where it must go, or may
-    have the annotation at a second place.
-    """
-    start, stop = _find_annotations(payload)
-    _check_claims(payload, key.encode(), stop)
-    return _annotated(payload, start, stop, key, encoded_value)
-
-
-def _annotated(payload: bytes, start: int, stop: int, key: str, encoded_value: bytes) -> bytes:
-    """The payload, whose message-annotations are (or belong) at start..stop, with this one."""
-    if start == stop:
-        return _replaced(payload, start, stop, _annotations(key, encoded_value))
-    entries: list[bytes] = []
-    for entry_key, begin, middle, end in _annotation_entries(payload, start, stop):
-        if entry_key != key:
-            entries += (payload[begin:middle], payload[middle:end])
-    entries += (encode_symbol(key), encoded_value)
-    return _replaced(payload, start, stop, _section(MESSAGE_ANNOTATIONS) + encode_map(entries))
-
-
-def _replaced(payload: bytes, start: int, stop: int, section: bytes) -> bytes:
-    """The payload with these bytes in place of start..stop. A large one is copied once."""
-    if len(payload) < LARGE:
-        return payload[:start] + section + payload[stop:]
-    view = memoryview(payload)
-    return b"".join((view[:start], section, view[stop:]))
-
-
-def with_message_annotations(payloads: list[bytes], key: str, encoded_value: bytes) -> list[bytes]:
-    """with_message_annotation for a run of payloads."""
-    section = _annotations(key, encoded_value)
-    behind, named = _BEHIND_ANNOTATIONS, key.encode()
-    annotated = []
-    for payload in payloads:
-        if len(payload) > SEARCHED or named in payload:
-            annotated.append(with_message_annotation(payload, key, encoded_value))
-        elif payload[:3] in behind:
-            annotated.append(section + payload)
-        elif payload[:4] == _EMPTY_HEADER and payload[4:7] in behind:
-            annotated.append(_replaced(payload, 4, 4, section))
-        else:
-            annotated.append(with_message_annotation(payload, key, encoded_value))
-    return annotated
-
-
-def with_true_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
-    """The payload of a message of any format with this message annotation replaced where it has one. DecodeError if it
-    has message-annotations at a wrong place."""
-    if key.encode() not in payload:
-        return payload
-    try:
-        codes = [code for code, _, _ in sections(payload)]
-    except DecodeError:  # nobody reads annotations in it
-        return payload
-    return with_message_annotation(payload, key, encoded_value) if MESSAGE_ANNOTATIONS in codes else payload
-
-
 def with_failures(payload: bytes, failures: int) -> bytes:
     """The payload with this many failed deliveries added to its header's delivery-count (AMQP 3.2.1)."""
     if not failures:
@@ -379,64 +297,11 @@ def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
     """The header section that it has then, and where the one ends in whose place that is."""
     header, stop = Header(), 0
     if payload:
-        code, value_at = _read_section(payload, 0, len(payload))
+        code, value_at = read_section(payload, 0, len(payload))
         if code == HEADER:
             header, stop = read_fields(Header, payload, value_at, len(payload))
     header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
     return header.encode(), stop
-
-
-class SectionWalk:
-    """Goes through the sections of a payload that comes in parts: no header and no annotations behind others (AMQP
-    3.2). The first part has to hold all sections before the body."""
-
-    __slots__ = ("_at", "_rest")
-
-    def __init__(self) -> None:
-        self._at = 0  # offset of the next section in what is still to come, less the rest
-        self._rest = b""  # the beginning of a section whose end is not known yet
-
-    def begin(self, payload: bytes, key: str, encoded_value: bytes) -> bytes:
-        """The first part with this message annotation added or replaced.
-
-        Raises:
-            DecodeError: It has no sections, or the body begins behind this part.
-        """
-        start, stop = _find_annotations(payload)
-        at, end = stop, len(payload)
-        while True:
-            code, value_at = _read_section(payload, at, end)
-            if code <= MESSAGE_ANNOTATIONS:
-                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
-            if code > APPLICATION_PROPERTIES:
-                break
-            at = skip(payload, value_at, end)
-        self._rest = payload[at:]
-        self._go_on(_SECTION_HEAD)
-        return _annotated(payload, start, stop, key, encoded_value)
-
-    def go_on(self, payload: bytes, *, last: bool) -> None:
-        """The next part. DecodeError if it has what belongs into the first one, or the last one is cut off."""
-        if self._at >= len(payload):
-            self._at -= len(payload)
-        else:
-            self._rest += payload[self._at :]
-            self._at = 0
-            self._go_on(1 if last else _SECTION_HEAD)
-        if last and self._at:
-            raise DecodeError(DECODE_ERROR, "the last section is cut off", 0)
-
-    def _go_on(self, least: int) -> None:
-        rest, at = self._rest, 0
-        while len(rest) - at >= least:
-            code, value_at = _read_section(rest, at, len(rest))
-            if code <= MESSAGE_ANNOTATIONS:
-                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
-            at = value_end(rest, value_at, len(rest))
-        if at > len(rest):
-            self._at, self._rest = at - len(rest), b""
-        else:
-            self._rest = rest[at:]
 
 
 class Glance:
@@ -530,7 +395,7 @@ def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
     while offset < end:
         code, start = payload[offset + 2] if offset + 5 <= end else 0, offset + 3
         if not (payload[offset : offset + 2] == b"\x00\x53" and HEADER <= code <= FOOTER):
-            code, start = _read_section(payload, offset, end)
+            code, start = read_section(payload, offset, end)
         if code > APPLICATION_PROPERTIES:
             break
         short = payload[start] in (0xC0, 0xC1) if start < end - 1 else False
@@ -547,7 +412,7 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
     that begin with the same ones have the same group-id. 0: the payload has too little to say that."""
     offset, end = 0, len(payload)
     while offset < end:
-        code, value_at = _read_section(payload, offset, end)
+        code, value_at = read_section(payload, offset, end)
         if code > PROPERTIES:
             return None, value_at
         if code == PROPERTIES and value_at < end:
@@ -560,106 +425,6 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
             return properties.group_id if isinstance(properties.group_id, str) else None, stop
         offset = skip(payload, value_at, end)
     return None, 0
-
-
-def message_annotation(payload: bytes, key: str) -> Any:
-    """The value of one message annotation, None if there is no such one; the rest is not decoded."""
-    start, stop = _find_annotations(payload)
-    if start != stop:
-        for entry_key, _, middle, end in _annotation_entries(payload, start, stop):
-            if entry_key == key:
-                return decode_value(payload, middle, end)[0]
-    return None
-
-
-def _section(code: int) -> bytes:
-    return bytes((0x00, 0x53, code))
-
-
-_MISPLACED: Final = "header and annotations come once each, and before other sections"
-_SECTION_HEAD: Final = 64  # bytes in which a section's descriptor and the size of its value are, in any encoding
-SEARCHED: Final = 2_048
-"""Bytes up to which looking for a name is quicker than going through the sections."""
-_BEHIND_ANNOTATIONS: Final = frozenset(_section(code) for code in range(PROPERTIES, FOOTER + 1))
-_EMPTY_HEADER: Final = _section(HEADER) + b"\x45"
-
-
-@lru_cache(maxsize=4096)
-def _annotations(key: str, encoded_value: bytes) -> bytes:
-    return _section(MESSAGE_ANNOTATIONS) + encode_map([encode_symbol(key), encoded_value])
-
-
-def _find_annotations(payload: bytes) -> tuple[int, int]:
-    """(start, stop) of the message-annotations, or twice the offset at which they belong."""
-    # The usual beginning of proton's and others' messages: a header and no annotations.
-    if payload[:4] == _EMPTY_HEADER:
-        offset = 4
-    elif payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4:
-        offset = 5 + payload[4]
-    else:
-        offset = 0
-    if payload[offset : offset + 3] in _BEHIND_ANNOTATIONS:
-        return offset, offset
-    offset = 0
-    end = len(payload)
-    while offset < end:
-        code, value_at = _read_section(payload, offset, end)
-        if code > MESSAGE_ANNOTATIONS:
-            break
-        stop = skip(payload, value_at, end)
-        if code == MESSAGE_ANNOTATIONS:
-            return offset, stop
-        offset = stop
-    return offset, offset
-
-
-def _check_claims(payload: bytes, key: bytes, offset: int) -> None:
-    """Raises DecodeError if sections from here on may have this annotation, too. 3.2: sections have an order; readers
-    such as proton's and rhea's take the last annotations, wherever they are."""
-    end = len(payload)
-    if end - offset <= SEARCHED and payload.find(key, offset) < 0:
-        return
-    at = offset
-    try:
-        while at < end:
-            code, value_at = _read_section(payload, at, end)
-            if code <= MESSAGE_ANNOTATIONS:
-                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
-            at = skip(payload, value_at, end)
-    except DecodeError:
-        if payload.find(key, offset) >= 0:
-            raise
-
-
-def _annotation_entries(payload: bytes, start: int, stop: int) -> list[tuple[Any, int, int, int]]:
-    """(key, its offset, offset of the value, offset behind it) of each entry in the section start..stop."""
-    at = _read_section(payload, start, stop)[1]
-    code = payload[at]
-    if code not in (0xC1, 0xD1):
-        raise wrong_type(payload, at, stop, "message-annotations", "map")
-    begin, stop, count = compound_head(payload, at + 1, stop, code == 0xD1, at)
-    check_count(count, stop - begin, at)
-    if count & 1:
-        raise DecodeError(DECODE_ERROR, f"a map cannot have {count} entries, an odd number", at)
-    entries = []
-    for _ in range(count >> 1):
-        key, middle = decode_value(payload, begin, stop)
-        end = skip(payload, middle, stop)
-        entries.append((key, begin, middle, end))
-        begin = end
-    check_end(begin, stop)
-    return entries
-
-
-def _read_section(payload: bytes, offset: int, end: int) -> tuple[int, int]:
-    """(descriptor code, offset of the value) of the section at offset."""
-    code, value_at = read_descriptor(payload, offset, end)
-    if code is None:
-        descriptor = decode_value(payload, offset + 1, end)[0]
-        code = _SYMBOLIC.get(descriptor) if isinstance(descriptor, Symbol) else None
-    if code is None or not HEADER <= code <= FOOTER:
-        raise DecodeError(DECODE_ERROR, "this is no section of a message", offset)
-    return code, value_at
 
 
 def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dict[str, Any], int]:

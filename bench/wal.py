@@ -15,8 +15,9 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from amqp10.annotations import with_message_annotations
 from amqp10.codec import encode_value
-from amqp10.sections import Message, Properties, with_message_annotations
+from amqp10.sections import Message, Properties
 from amqp10.types import Symbol, UInt
 from onceway.client.bodies import encode_body
 from onceway.spark.source.journal import WalJournal

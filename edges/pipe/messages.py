@@ -12,9 +12,10 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from amqp10.annotations import message_annotation, with_message_annotation
 from amqp10.encoder import encode_symbol
 from amqp10.errors import DECODE_ERROR, DecodeError
-from amqp10.sections import Message, message_annotation, with_message_annotation
+from amqp10.sections import Message
 from onceway.client.bodies import decode_body, encode_body
 from router.names import PUBLISHER_ANNOTATION
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from amqp10.annotations import message_annotation
 from amqp10.codec import encode_value
 from amqp10.errors import EncodeError
-from amqp10.sections import Message, message_annotation
+from amqp10.sections import Message
 from onceway.errors import UsageError
 from router.names import PUBLISHER_ANNOTATION, publisher_named
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from amqp10.annotations import with_message_annotation
 from amqp10.codec import encode_value
 from amqp10.errors import DecodeError
-from amqp10.sections import Glance, with_message_annotation
+from amqp10.sections import Glance
 from amqp10.types import Timestamp
 
 EXPIRES: Final = "x-opt-onceway-expires"

@@ -13,9 +13,10 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, Final
 
+from amqp10.annotations import APPLICATION_PROPERTIES, FOOTER
 from amqp10.encoder import encode_value
 from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
-from amqp10.sections import APPLICATION_PROPERTIES, FOOTER, REMEMBERED, Glance
+from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong
 from router import names
 from router.core.ports import Outcome, Unwanted

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp10.annotations import sections
 from amqp10.codec import decode_value, encode_value
-from amqp10.sections import AmqpValue, Data, Header, Message, Properties, sections
+from amqp10.sections import AmqpValue, Data, Header, Message, Properties
 from amqp10.types import (
     Array,
     Byte,

@@ -7,17 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp10.codec import decode_value, encode_value
-from amqp10.errors import DecodeError, EncodeError
-from amqp10.frames import LARGE
-from amqp10.sections import (
-    AmqpSequence,
-    AmqpValue,
-    Data,
-    Glance,
-    Header,
-    Message,
-    Properties,
+from amqp10.annotations import (
     SectionWalk,
     message_annotation,
     sections,
@@ -25,6 +15,10 @@ from amqp10.sections import (
     with_message_annotations,
     with_true_annotation,
 )
+from amqp10.codec import decode_value, encode_value
+from amqp10.errors import DecodeError, EncodeError
+from amqp10.frames import LARGE
+from amqp10.sections import AmqpSequence, AmqpValue, Data, Glance, Header, Message, Properties
 from amqp10.types import Array, Described, Symbol, Timestamp, ULong
 from tests.amqp10.values import NO_FORM, SYMBOLS, TEXT, VALUES, attempt
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amqp10.annotations import with_message_annotations
 from amqp10.codec import encode_value
 from amqp10.errors import DecodeError
-from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message, Properties, with_message_annotations
+from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message, Properties
 from amqp10.types import (
     Array,
     Char,

@@ -32,8 +32,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from amqp10.errors import DECODE_ERROR, DecodeError
-from amqp10.sections import (
+from amqp10.annotations import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
@@ -43,11 +42,10 @@ from amqp10.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    AmqpSequence,
-    Header,
-    Message,
     sections,
 )
+from amqp10.errors import DECODE_ERROR, DecodeError
+from amqp10.sections import AmqpSequence, Header, Message
 from amqp10.types import (
     Array,
     Byte,

@@ -18,9 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amqp10.codec import decode_value
-from amqp10.errors import DecodeError
-from amqp10.sections import (
+from amqp10.annotations import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,
@@ -29,6 +27,8 @@ from amqp10.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
+from amqp10.codec import decode_value
+from amqp10.errors import DecodeError
 from onceway.spark.columns.fields import (
     BINARY_HEADERS,
     FIELDS,

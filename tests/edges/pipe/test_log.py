@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from amqp10.annotations import message_annotation
 from amqp10.errors import DecodeError
-from amqp10.sections import Message, message_annotation
+from amqp10.sections import Message
 from edges.pipe import log as log_module
 from edges.pipe.listener import Listener
 from edges.pipe.log import REPLICATED_BEHIND, PipeLog, open_log
