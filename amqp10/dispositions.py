@@ -100,10 +100,8 @@ def learn_disposition(
 def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape, ranges: list[Range]) -> int:
     """Append the ranges of the frames at `offset` that match the shape, adjacent ones of the same meaning as one;
     return where the first frame not taken starts."""
-    size, lead, meanings = shape.size, shape.lead, shape.meanings
-    count = (end - offset) // size
-    if buf[offset + size : offset + size + len(lead)] != lead:
-        count = 1
+    size, lead = shape.size, shape.lead
+    count = (end - offset) // size if buf[offset + size : offset + size + len(lead)] == lead else 1
     piece = COLUMNS_AT_FIRST
     while count >= _COLUMNS_FROM:
         some = min(count, piece)
@@ -113,14 +111,13 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
         offset = taken
         count -= some
         piece *= COLUMNS_GROW
-    unpack, middle, has_last = shape.unpack, shape.middle, shape.has_last
     for _ in range(count):
-        pieces = unpack(buf, offset)
-        meaning = meanings.get(pieces[-1])
-        if meaning is None or pieces[0] != lead or (has_last and pieces[2] != middle):
+        pieces = shape.unpack(buf, offset)
+        meaning = shape.meanings.get(pieces[-1])
+        if meaning is None or pieces[0] != lead or (shape.has_last and pieces[2] != shape.middle):
             break
         first: int = pieces[1]
-        add_range(ranges, first, pieces[3] if has_last else first, meaning)
+        add_range(ranges, first, pieces[3] if shape.has_last else first, meaning)
         offset += size
     return offset
 

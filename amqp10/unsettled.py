@@ -67,7 +67,7 @@ class UnsettledRanges(Generic[LinkT]):
     def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
         """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
         firsts, ends, links = self._firsts, self._ends, self._links
-        if not firsts:
+        if not firsts or end <= firsts[self._head]:  # settled before
             return []
         if len(firsts) == 1 and firsts[0] == first and ends[0] == end and first < end:  # all there is
             link = links.pop()
