@@ -16,8 +16,10 @@ from amqp10.errors import (
     INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
+    LinkViolation,
     LocalProtocolError,
     RemoteProtocolError,
+    SessionViolation,
 )
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
 from amqp10.frames import (
@@ -352,7 +354,13 @@ class Connection:
                 session._stop()
 
     def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
-        self._fail(Error(violation.condition, violation.description), events)
+        """End what the broken rule belongs to: a link, a session, or the connection."""
+        if isinstance(violation, LinkViolation):
+            violation.link.session._link_violated(violation, events)
+        elif isinstance(violation, SessionViolation):
+            violation.session._violated(violation, events)
+        else:
+            self._fail(Error(violation.condition, violation.description), events)
 
     # What the peer sends --------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from amqp10.dispositions import (
     learn_disposition,
     take_dispositions,
 )
-from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, LinkViolation, RemoteProtocolError, SessionViolation
+from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtocolError
 from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
@@ -134,10 +134,6 @@ class Reader:
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
                 offset = stop
                 self._read_frame(buf, start, stop, events)
-            except LinkViolation as of_link:  # names of their own: a compiled variable has one type
-                of_link.link.session._link_violated(of_link, events)
-            except SessionViolation as of_session:
-                of_session.session._violated(of_session, events)
             except RemoteProtocolError as violation:
                 self._connection._violated(violation, events)
             if self.unreadable or self._connection.closed:
@@ -161,10 +157,6 @@ class Reader:
             session = self._connection._mapped_session(performative, first[6] << 8 | first[7])
             if session is not None:
                 session._received_transfer(performative, b"".join(parts), events)
-        except LinkViolation as of_link:
-            of_link.link.session._link_violated(of_link, events)
-        except SessionViolation as of_session:
-            of_session.session._violated(of_session, events)
         except RemoteProtocolError as violation:
             self._connection._violated(violation, events)
         return True

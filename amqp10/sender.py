@@ -87,15 +87,12 @@ class SenderLink(Link):
             key = (session.channel, handle, first & WRAP, count, settled, message_format, position)
             known = cache.get(key)
         largest = known[1] if known is not None else len(payloads[0]) if count == 1 else max(map(len, payloads))
-        if largest >= LARGE:  # payloads are not copied
-            if largest + _OVERHEAD > room:
-                self._send_split(first, tags, payloads, settled, message_format)
-            else:
-                for delivery_id, tag, payload in zip(range(first, first + count), tags, payloads, strict=True):
-                    self._send_parts(delivery_id, tag, (payload,), len(payload), settled, message_format)
-            return first
         if largest + _OVERHEAD > room:
             self._send_split(first, tags, payloads, settled, message_format)
+            return first
+        if largest >= LARGE:  # payloads are not copied
+            for delivery_id, tag, payload in zip(range(first, first + count), tags, payloads, strict=True):
+                self._send_parts(delivery_id, tag, (payload,), len(payload), settled, message_format)
             return first
         if known is None:
             known = (encode_block(session.channel, handle, first, tags, payloads, settled, message_format), largest)
