@@ -456,8 +456,9 @@ class RouterServer:
         now = self.time()
         for _ in range(ROUNDS):
             router.flush(now)
-            for peers, message in router.take_messages():
-                network.send(peers, message)
+            if router.must_send:
+                for peers, message in router.take_messages():
+                    network.send(peers, message)
             if not network.flush(now):
                 break
             events = network.take_events()

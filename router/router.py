@@ -22,7 +22,7 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.config import Limits, RouterConfig
 from router.core.core import Core
-from router.core.messages import Message
+from router.core.messages import Message, Settle
 from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.links.anonymous import AddressPort
@@ -90,6 +90,8 @@ class Router:
         self.incomplete_bytes = 0  # of messages whose last frame has not arrived
         self.incomplete_limit = _incomplete_limit(config)
         self._messages: list[tuple[tuple[str, ...], Encoded]] = []
+        self.must_send = False
+        """Whether one of these is waited for. A SETTLE is not: it goes with the next of others, or a little later."""
         self._writable: dict[ClientConnection, None] = {}
         self.windows_closed = False  # the payload held here has reached memory_limit
         self._paused: dict[Session, None] = {}  # whose incoming windows are not renewed
@@ -277,6 +279,7 @@ class Router:
 
     def peer_down(self, peer: str, now: float) -> None:
         self.enter(now)
+        self.must_send = True  # what waited dies with the session, and does not see the next (protocol 9.3)
         self.core.peer_down(peer, now)
         self.other_routers.session_ended(peer)
 
@@ -289,6 +292,7 @@ class Router:
     def take_messages(self) -> list[tuple[tuple[str, ...], Encoded]]:
         """(peers, message) in the order in which they were sent."""
         messages, self._messages = self._messages, []
+        self.must_send = False
         return messages
 
     # --- time
@@ -339,6 +343,7 @@ class Router:
         self.core.tick(now)
         self.mqtt.tick(now)
         if self.output_due is not None and now >= self.output_due:
+            self.must_send = True
             self._write_deferred(now)
 
     def _write_deferred(self, now: float) -> None:
@@ -465,6 +470,10 @@ class Router:
 
     def _send(self, peers: tuple[str, ...], message: Message) -> None:
         self._messages.append((peers, encode_parts(message)))
+        if message.__class__ is not Settle or self.drain is not None:
+            self.must_send = True
+        elif self.output_due is None:
+            self.output_due = self.now + OUTPUT_DELAY_S
 
     def _close_windows(self) -> None:
         # protocol 6.8: at the memory limit the sessions' incoming windows close

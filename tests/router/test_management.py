@@ -8,7 +8,7 @@ from amqp10.sections import Message
 from router.config import RouterConfig
 from router.core import messages as m
 from router.links.management import Request, answer_to
-from router.peers.wire import encode
+from router.peers.wire import decode, encode
 from router.policies import Identity
 from router.router import Router
 
@@ -96,3 +96,23 @@ def test_what_is_no_message_breaks_the_protocol(message: m.Message) -> None:
     pair.a.other_routers.ask("b", Request(BOB, ASKED, pair.answers.append))
     with pytest.raises(m.PeerProtocolError, match="this is no message"):
         pair.a.peer_message("b", encode(message), 1.0)
+
+
+def test_a_settlement_alone_waits_for_the_next_message_for_the_tick_or_for_the_end_of_the_session() -> None:
+    a = Pair().a
+    settle = m.Settle("t", [(0, 1)])
+    for message, sent in ((settle, False), (m.Finish("t", 1, False), True)):
+        a.core.multicast(("b",), message)
+        assert a.must_send == sent
+    assert [decode(data) for _, data in a.take_messages()] == [settle, m.Finish("t", 1, False)]
+    a.core.multicast(("b",), settle)
+    due = a.output_due
+    assert not a.must_send
+    assert due is not None
+    assert (a.next_deadline() or due) <= due
+    a.tick(due)
+    assert a.must_send
+    a.take_messages()
+    a.core.multicast(("b",), settle)
+    a.peer_down("b", due)
+    assert a.must_send
