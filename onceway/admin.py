@@ -16,8 +16,9 @@ socket (`onceway.control`) serves the same pages, and actions beside them.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -28,6 +29,7 @@ from onceway.metrics import Metrics
 from onceway.overview import MOST, PAGE, Overview, Source
 from onceway.status import Document, state_of, summarize
 
+PART: Final = 1 << 15  # characters of an answer that are written at once
 _PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
 
 
@@ -70,8 +72,10 @@ class AdminServer(Pages):
         else:
             addresses, more = await self.overview.page(after, limit)
         head = json.dumps({**document, "next": more}).removesuffix("}")
-        body = f'{head}, "addresses": {{{", ".join(addresses)}}}}}\n'
-        return web.Response(text=body, content_type="application/json")
+        separated = (text for address in addresses for text in (", ", address))
+        next(separated, None)
+        body = (f'{head}, "addresses": {{', *separated, "}}\n")
+        return web.Response(body=_in_parts(body), content_type="application/json")
 
     async def _dense(self, request: web.Request) -> web.Response:
         return web.json_response(await self.overview.dense(), dumps=lambda document: json.dumps(document) + "\n")
@@ -104,11 +108,25 @@ class AdminServer(Pages):
     async def _metrics_page(self, request: web.Request) -> web.Response:
         sums, age_s = await self.overview.sums()
         document = summarize(self._source.summary(), sums, age_s)
-        body: list[bytes] = []
+        accept = request.headers.get("Accept", "")
+        process = await asyncio.to_thread(self._metrics.of_the_process)
+        body: list[str] = []
         content_type, _ = await self.overview.pace.run(
-            self._metrics.render(document, sums, self._source.measured(), request.headers.get("Accept", ""), body)
+            self._metrics.render(document, sums, self._source.measured(), process, accept, body)
         )
-        return web.Response(body=b"".join(body), headers={"Content-Type": content_type})
+        return web.Response(body=_in_parts(body), headers={"Content-Type": content_type})
+
+
+async def _in_parts(body: Iterable[str]) -> AsyncIterator[bytes]:
+    """A megabyte at once would keep messages waiting while it is encoded and copied."""
+    part, size = [], 0
+    for text in body:
+        part.append(text)
+        size += len(text)
+        if size > PART:
+            yield "".join(part).encode()
+            part, size = [], 0
+    yield "".join(part).encode()
 
 
 def _page(query: Mapping[str, str]) -> tuple[str | None, str, int]:

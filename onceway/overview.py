@@ -3,8 +3,8 @@
 A router may have a hundred thousand addresses. The status of one costs some 20 us, so that all of them at once would
 stop deliveries for seconds. Two things prevent that:
 
-- `Pace`: what readers ask for is made in pieces, and all of it takes at most a tenth of the loop's time. Readers that
-  ask for more than that wait longer.
+- `Pace`: what readers ask for is made in short pieces, each followed by nine times as long for messages, so that a
+  message waits for one piece at most. Readers that ask for more wait longer.
 - Sums over all addresses, which nearly every reader wants, are kept. They are made anew when they are older than a
   hundred times what making them took: in a router with few addresses at each request, with 10,000 addresses after
   some 20 s. `sums_age_s` says how old they are.
@@ -13,7 +13,6 @@ stop deliveries for seconds. Two things prevent that:
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -24,12 +23,13 @@ from onceway.logs import latest
 from onceway.status import OTHERS, Document, Sums, summarize
 from router.core.counters import Counters, Histogram
 
-PIECE_S: Final = 0.001  # readers' work between two turns of the loop
+PIECE_S: Final = 0.0002  # readers' work at once
 SHARE: Final = 0.1  # of the loop's time
-BURST_S: Final = 0.1  # readers' work that need not wait, after a while without readers
+TIMER_S: Final = 0.001  # uvloop makes a shorter one none at all
 KEPT: Final = 100  # times as long as making the sums took, they are kept
 FRESH_S: Final = 0.005  # sums that took less are made for each request
-SUMS_WITHIN_S: Final = 0.5  # so long a request waits for sums that are being made; then it gets the last ones
+SUMS_WITHIN_S: Final = 1.0  # so long a request waits for sums that are being made; then it gets the last ones
+SORTED: Final = 500  # names at once
 PAGE: Final = 100  # addresses, unless a request says otherwise
 MOST: Final = 1_000
 
@@ -71,8 +71,7 @@ class Pace:
     ) -> None:
         self._clock = clock
         self._cpu = cpu  # on a busy machine the clock would count others' work as the readers'
-        self._left_s = BURST_S
-        self._at = clock()
+        self._next = clock()
         self._lock = asyncio.Lock()  # one reader at a time: two would take two pieces between two turns
 
     async def run(self, steps: Generator[None, None, T]) -> tuple[T, float]:
@@ -80,28 +79,20 @@ class Pace:
         cpu, total = self._cpu, 0.0
         while True:
             async with self._lock:
-                await self._wait()
+                pause = self._next - self._clock()
+                if pause > 0:
+                    await asyncio.sleep(max(pause, TIMER_S))  # what is read meanwhile has its turns
                 began = cpu()
                 try:
+                    next(steps)
                     while cpu() - began < PIECE_S:
                         next(steps)
                 except StopIteration as end:
                     return end.value, total + cpu() - began
                 finally:
                     spent = cpu() - began
-                    self._left_s -= spent
+                    self._next = self._clock() + spent * (1 - SHARE) / SHARE
                     total += spent
-                await asyncio.sleep(0)
-
-    async def _wait(self) -> None:
-        """Until readers may work again."""
-        while True:
-            now = self._clock()
-            self._left_s = min(BURST_S, self._left_s + (now - self._at) * SHARE)
-            self._at = now
-            if self._left_s > 0:
-                return
-            await asyncio.sleep(PIECE_S - self._left_s / SHARE)
 
 
 class Overview:
@@ -173,11 +164,22 @@ class Overview:
 
     async def page(self, after: str = "", limit: int = PAGE) -> tuple[list[str], str | None]:
         """The next addresses, each as `"name": {...}` in JSON, and the name to go on after; None at the end."""
-        names = heapq.nsmallest(limit + 1, (name for name in self._source.address_names() if name > after))
+        names, _ = await self.pace.run(self._first(after, limit + 1))
         more = names[limit - 1] if 0 < limit < len(names) else None
         found: list[str] = []
         await self.pace.run(self._encode(names[:limit], found))
         return found, more
+
+    def _first(self, after: str, number: int) -> Generator[None, None, list[str]]:
+        """So many names, in order, of those behind `after`."""
+        first: list[str] = []
+        names = self._source.address_names()
+        for start in range(0, len(names), SORTED):
+            last = first[-1] if len(first) == number else None
+            some = [name for name in names[start : start + SORTED] if name > after and (last is None or name < last)]
+            first = sorted(first + some)[:number]
+            yield
+        return first
 
     async def only(self, address: str) -> list[str]:
         """One address as `page` gives it; none if it is not known."""

@@ -214,16 +214,16 @@ async def test_metrics_are_the_status_in_prometheus_words() -> None:
             'onceway_neighbour_up{neighbour="a"} 1.0',
             'onceway_neighbour_up{neighbour="c"} 0.0',
             'onceway_path_cost{router="c",via="a"} 2.0',
-            'onceway_records{address="or\\"ders",state="undone"} 7.0',
-            'onceway_links{address="or\\"ders",role="subscriber"} 2.0',
-            'onceway_subscriptions{address="or\\"ders",home="away"} 1.0',
+            'onceway_records{address="or\\"ders",state="undone"} 7',
+            'onceway_links{address="or\\"ders",role="subscriber"} 2',
+            'onceway_subscriptions{address="or\\"ders",home="away"} 1',
             "onceway_oldest_in_doubt_seconds 3.25",
-            'onceway_received_messages_total{address="or\\"ders",settled="false"} 7.0',
-            'onceway_received_bytes_total{address="or\\"ders"} 700.0',
-            'onceway_subscriber_outcomes_total{address="or\\"ders",outcome="released"} 2.0',
-            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.01"} 0.0',
-            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.025"} 3.0',
-            'onceway_acceptance_seconds_count{address="or\\"ders"} 3.0',
+            'onceway_received_messages_total{address="or\\"ders",settled="false"} 7',
+            'onceway_received_bytes_total{address="or\\"ders"} 700',
+            'onceway_subscriber_outcomes_total{address="or\\"ders",outcome="released"} 2',
+            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.01"} 0',
+            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.025"} 3',
+            'onceway_acceptance_seconds_count{address="or\\"ders"} 3',
         ):
             assert line in lines
         assert any(re.match(r"process_cpu_seconds_total \d", line) for line in lines)
@@ -252,7 +252,7 @@ async def test_openmetrics_is_spoken_to_those_who_ask_for_it() -> None:
 
 
 async def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
-    async with served(Wide(250)) as (probe, url):
+    async with served(Wide(750)) as (probe, url):
 
         async def addresses(query: str) -> tuple[list[str], str | None]:
             answer = await probe.get(url + "/status" + query)
@@ -260,16 +260,16 @@ async def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
             document = json.loads(answer[1])
             return list(document["addresses"]), document["next"]
 
-        names = [f"topic-{i:05d}" for i in range(250)]
+        names = [f"topic-{i:05d}" for i in range(750)]
         assert await addresses("") == (names[:100], "topic-00099")
-        assert await addresses("?limit=150&after=topic-00099") == (names[100:], None)
+        assert await addresses("?limit=650&after=topic-00099") == (names[100:], None)
         assert await addresses("?limit=0") == ([], None)
         assert await addresses("?address=topic-00007") == (["topic-00007"], None)
         assert await addresses("?address=none") == ([], None)
         status = await probe.status(url)
         assert status is not None
         assert list(status["addresses"]) == names
-        assert status["records"]["undone"] == 250
+        assert status["records"]["undone"] == 750
 
 
 @pytest.mark.parametrize("query", ["?limit=-1", "?limit=many", "?limit=1001", "?adress=a"])
@@ -281,13 +281,13 @@ async def test_a_bad_query_is_refused(query: str) -> None:
 
 
 async def test_status_and_metrics_are_made_in_pieces_between_which_the_loop_turns() -> None:
-    router = Wide(400, asked_for_s=0.0005)
+    router = Wide(100, asked_for_s=0.0005)
 
     async with served(router) as (probe, url):
         for page in ("/status?limit=1000", "/metrics"):
             await probe.get(url + page)
-        assert router.asked >= 800
-        assert router.most_in_a_turn <= 4  # a piece is 1 ms
+        assert router.asked >= 200
+        assert router.most_in_a_turn == 1  # a piece is 0.2 ms
 
 
 async def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
@@ -306,7 +306,7 @@ async def test_a_reader_gets_a_tenth_of_the_time() -> None:
 
     def clock() -> float:
         nonlocal now
-        now += 0.001
+        now += 0.00001
         return now
 
     pace = Pace(clock, clock)
@@ -320,8 +320,8 @@ async def test_a_reader_gets_a_tenth_of_the_time() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("onceway.overview.asyncio.sleep", sleep)
         _, took = await pace.run(None for _ in range(1000))
-    assert took < now / 5  # a burst first; the clock itself takes time here
-    assert max(slept) > 0
+    assert took < now / 8  # the clock itself takes time here
+    assert max(slept) < 0.003
 
 
 async def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
