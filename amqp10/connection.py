@@ -147,7 +147,7 @@ class Connection:
                 self._state = OPENING
                 self.user, self.groups = self._handshake.user, self._handshake.groups
                 if self.server and self.settings.per_user is not None:
-                    self.settings = self.settings.per_user(self.user)
+                    self.settings = self._handshake.settings = self.settings.per_user(self.user)
             state = self._state
         if state is not HANDSHAKE:
             offset = reader.read(data, offset, events)

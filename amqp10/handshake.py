@@ -71,10 +71,10 @@ class Phase(Enum):
 class Handshake:
     """`receive` takes bytes up to the end of the last protocol header; `output` is to be written before frames."""
 
-    __slots__ = ("_choice", "_held", "_mechanism", "_phase", "_settings", "groups", "output", "ready", "server", "user")
+    __slots__ = ("_choice", "_held", "_mechanism", "_phase", "groups", "output", "ready", "server", "settings", "user")
 
     def __init__(self, settings: ConnectionSettings, *, server: bool) -> None:
-        self._settings = settings
+        self.settings = settings
         self.server = server
         self.output: list[bytes] = []
         self.ready = False
@@ -94,11 +94,11 @@ class Handshake:
     def start(self) -> None:
         """Client: write the first header, or everything if nothing has to be waited for."""
         assert not self.server
-        if self._settings.sasl is None:
+        if self.settings.sasl is None:
             self._write_amqp_header()
             return
         self.output.append(SASL_HEADER)
-        if self._settings.pipelined:
+        if self.settings.pipelined:
             self._write_init()
             self._write_amqp_header()
 
@@ -133,14 +133,14 @@ class Handshake:
         return offset
 
     def _received_header(self, header: bytes) -> None:
-        sasl = self._settings.sasl
+        sasl = self.settings.sasl
         if self.server and self._phase is Phase.HEADER:
             if header == SASL_HEADER and sasl is not None:
                 self.output.append(SASL_HEADER)
                 self._write(SaslMechanisms(self._offer().names))
                 self._phase = Phase.INIT
                 return
-            if header == AMQP_HEADER and (self._settings.allow_no_sasl or sasl is None):
+            if header == AMQP_HEADER and (self.settings.allow_no_sasl or sasl is None):
                 self._write_amqp_header()
                 self._phase = Phase.DONE
                 return
@@ -233,7 +233,7 @@ class Handshake:
     def _on_mechanisms(self, mechanisms: SaslMechanisms) -> None:
         names = mechanisms.sasl_server_mechanisms
         offered = ", ".join(names) or "none"
-        sasl = self._settings.sasl
+        sasl = self.settings.sasl
         if isinstance(sasl, ClientChoice):
             self._choice = sasl.choose(names)
             if self._choice is None:
@@ -273,15 +273,15 @@ class Handshake:
 
     def _client_mechanism(self) -> ClientMechanism:
         if self._choice is None:
-            self._choice = cast(ClientMechanism, self._settings.sasl)
+            self._choice = cast(ClientMechanism, self.settings.sasl)
         return self._choice
 
     def _offer(self) -> Offer:
-        return cast(Offer, self._settings.sasl)
+        return cast(Offer, self.settings.sasl)
 
     def _write_init(self) -> None:
         mechanism = self._client_mechanism()
-        self._write(SaslInit(mechanism.name, mechanism.start(), self._settings.hostname))
+        self._write(SaslInit(mechanism.name, mechanism.start(), self.settings.hostname))
 
     def _write(self, performative: SaslPerformative) -> None:
         self.output.append(encode_frame(SASL_FRAME, 0, performative.encode()))

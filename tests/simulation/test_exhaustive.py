@@ -113,6 +113,19 @@ def test_situations_are_the_same_whatever_is_one_object() -> None:
     assert snapshots.number([UInt(1)]) != snapshots.number([ULong(1)]) != snapshots.number([1])
 
 
+def test_connection_before_the_end_of_sasl_asks_the_router_of_its_own_snapshot() -> None:
+    product = Product(WORLDS["calm"])
+    snapshots = product.locals.routers
+    begun = product.locals.start("A", 1, True, 0.0, 0).number
+    processes = [snapshots.load(begun) for _ in range(2)]
+    for process in processes:
+        process.servers["p0", 0] = process.router.connect(0.0)
+    numbers = [snapshots.number(process) for process in processes]
+    assert numbers[0] == numbers[1] != begun
+    loaded = snapshots.load(numbers[0])
+    assert loaded.servers["p0", 0].connection.settings.per_user.func.__self__ is loaded.router
+
+
 def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("chaos.simulate.EVERY_S", 0.0)
     assert main(["--exhaustive", "--world", "trunk-1-one"]) == 0

@@ -3,7 +3,7 @@
 Each entry of `AS_IF` names a class, and the values that its instances are written with instead of their own. It is
 right only if no later behaviour depends on the values, in worlds as small as these (two messages, no timers that run):
 
-- counters that decide nothing, and caches that only make the engine faster;
+- counters, ages and times that only metrics tell, and caches that only make the engine faster;
 - estimates and windows that are thousands of entries and frames away from deciding anything;
 - what only a past event needed: the maps, properties and termini of the attaches of an attached link (they are read
   when an attach is answered), what a closed proof was opened with (opening it sets all of that anew), how a publisher
@@ -18,6 +18,7 @@ No exceptions to these are known. Two checks would show one: states that were pu
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
@@ -30,6 +31,7 @@ from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.core.core import Core
+from router.core.counters import Counters, Timeline
 from router.core.deliveries import Deliveries
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet
@@ -67,7 +69,8 @@ def _publisher(publisher: Publisher) -> dict[str, Any]:
 
 
 def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
-    return {"joined": dict(sorted(subscriber.joined.items()))}
+    emptied = [name for name in ("to_resume", "sync_queue") if not getattr(subscriber, name)]
+    return {"joined": dict(sorted(subscriber.joined.items())), **dict.fromkeys(emptied, ())}
 
 
 def _entry(entry: PublisherEntry) -> dict[str, Any]:
@@ -76,6 +79,7 @@ def _entry(entry: PublisherEntry) -> dict[str, Any]:
 
 def _core(core: Core) -> dict[str, Any]:
     return {
+        "attached": 0,
         "publishers": dict(sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))),
         "subscribers": dict(sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))),
     }
@@ -83,6 +87,11 @@ def _core(core: Core) -> dict[str, Any]:
 
 def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
     return subscriber.name, subscriber.term
+
+
+def _counters(counters: Counters) -> dict[str, Any]:
+    new = Counters(counters.label)
+    return {name: getattr(new, name) for name in Counters.__slots__}
 
 
 def _records(records: Records) -> dict[str, Any]:
@@ -116,6 +125,8 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Subscriber: _subscriber,
     PublisherEntry: _entry,
     Core: _core,
+    Counters: _counters,
+    Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
     Records: _records,
     Deliveries: _deliveries,
 }

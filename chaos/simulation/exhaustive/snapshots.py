@@ -68,6 +68,11 @@ def _point_at(value: Any) -> Any:
     return shared, (place,)
 
 
+def _settings(value: ConnectionSettings) -> Any:
+    """Before the end of SASL they ask their router, which is not the same in two snapshots."""
+    return _point_at(value) if value.per_user is None else value.__reduce_ex__(5)
+
+
 def name_classes() -> None:
     """Classes of the code go by numbers, not by names, which are looked up each time."""
     for name, module in sorted(sys.modules.items()):
@@ -103,6 +108,7 @@ TABLE: dict[type, Callable[[Any], Any]] = {
     MethodType: _method,
     **copyreg.dispatch_table,
     **dict.fromkeys(NEVER_CHANGE, _point_at),
+    ConnectionSettings: _settings,
     **dict.fromkeys(AS_IF, _as_if),
 }
 
@@ -197,7 +203,7 @@ class Canonical(pickle.Pickler):
             if how is A_THING:
                 return None
             if how is POINTED_AT:
-                return _point_at(obj)[1]
+                return None if getattr(obj, "per_user", None) else _point_at(obj)[1]
             if how is SORTED:
                 which = sets.setdefault(id(obj), (len(sets), obj))[0] if kind is set else -1
                 return kind, which, sorted(obj, key=repr)
