@@ -117,7 +117,11 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
         if meaning is None or pieces[0] != lead or (shape.has_last and pieces[2] != shape.middle):
             break
         first: int = pieces[1]
-        add_range(ranges, first, pieces[3] if shape.has_last else first, meaning)
+        last: int = pieces[3] if shape.has_last else first
+        if ranges:
+            add_range(ranges, first, last, meaning)
+        else:
+            ranges.append((first, last, meaning[0], meaning[1]))
         offset += size
     return offset
 
@@ -192,7 +196,8 @@ class PendingDispositions:
             frame = encode_disposition(channel, self._is_receiver, first, last, state, settled)
             if len(frame) > connection.remote_max_frame_size:
                 frame = encode_disposition(channel, self._is_receiver, first, last, shortened_state(state), settled)
-            connection._append(frame)
+            connection._out.append(frame)
+            connection.output_size += len(frame)
 
 
 def _merge(entries: list[Range]) -> list[Range]:

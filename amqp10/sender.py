@@ -49,7 +49,8 @@ class SenderLink(Link):
         tells when it grows."""
         if self._state is not ATTACHED or self.open_delivery is not None:
             return 0
-        return self.session.outgoing.capacity(self.credit)
+        outgoing, credit = self.session.outgoing, self.credit
+        return credit if credit <= outgoing.window and not outgoing._waiting else outgoing.capacity(credit)
 
     def send(
         self,
