@@ -223,7 +223,8 @@ class Core:
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.pump()
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
 
     def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
         """A link wants to see what waits in a queue (protocol 16.11)."""
@@ -487,7 +488,11 @@ class Core:
         while own:
             message = own.popleft()
             address = self.addresses.get(message.address) or self.address(message.address)
-            address.handle(self.name, message)
+            handler = address.handlers.get(type(message))
+            if handler is not None:
+                handler(self.name, message)
+            else:
+                address.handle(self.name, message)
 
     def _dispatch(self, sender: str, message: m.Message) -> None:
         if isinstance(message, m.Hello):

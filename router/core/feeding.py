@@ -155,8 +155,9 @@ class Feed:
 
     def ready(self) -> None: ...
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         """The window at the topic bounds it, and `MOST_PRESETTLED`."""
+        return 0
 
     def waiting(self, waiting: Waiting | None) -> None: ...
 

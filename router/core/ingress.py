@@ -38,6 +38,8 @@ from router.names import (
 if TYPE_CHECKING:
     from router.core.address import Address
 
+# Where half of its window is free, a publisher may use one part in so many of its credit before it is told again.
+SLACK: Final = 8
 FORGOTTEN: Final = "an operator has had this publisher forgotten"
 
 
@@ -177,6 +179,7 @@ class Ingress:
     def ask(self, publisher: Publisher) -> None:
         """Asks the publisher for a proof (protocol 5.2, 5.7)."""
         publisher.asked_together = self._is_asked_together(publisher)
+        publisher.slack = 0  # protocol 5.7: what comes may use up the question's limit
         publisher.port.ask()
 
     def _is_asked_together(self, publisher: Publisher) -> bool:
@@ -350,7 +353,9 @@ class Ingress:
 
     def transfers(self, publisher: Publisher, batch: Batch) -> None:
         """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
-        self.core.window_changed(publisher)
+        publisher.slack -= len(batch.tags)
+        if publisher.slack <= 0:
+            self.core.window_changed(publisher)
         if publisher.phase is Phase.READY:
             self._take(publisher, batch)
             return
@@ -556,7 +561,7 @@ class Ingress:
     def tell_window(self, publisher: Publisher) -> None:
         """Tells the publisher's link how much may come (protocol 6.8)."""
         messages, size, reason = publisher.window()
-        ahead = publisher.is_ahead
+        ahead, config = publisher.is_ahead, self.core.config
         withheld = bool(reason or ahead) and self._is_credit_withheld(publisher, reason)
         could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
         if could_not and not withheld and publisher.flush_at is not None:
@@ -565,10 +570,13 @@ class Ingress:
         if reason and not publisher.no_credit_reason:
             publisher.no_credit_since = self.core.now
         publisher.no_credit_reason = reason
-        waits = bool(reason) or (publisher.undone > 0 and not self.core.may_accept(self.address))
+        accepts = self.core.may_accept(self.address)
+        waits = bool(reason) or (publisher.undone > 0 and not accepts)
         if waits or self.waiting.since:
             self.waiting.note(publisher, waits)
-        publisher.port.set_window(messages, size, reason)
+        left = publisher.port.set_window(messages, size, reason)
+        ample = 2 * messages >= config.window_messages and 2 * size >= config.window_bytes
+        publisher.slack = left // SLACK if ample and accepts and not (reason or ahead) else 0
         if ahead is not publisher.held_back:
             publisher.held_back = ahead
             cast("SendingPartsPort", publisher.port).hold_back(ahead)

@@ -121,6 +121,8 @@ class IntervalSet:
         starts, stops = self.starts, self.stops
         if not starts or start >= stop:
             return []
+        if starts[0] <= start and stop <= stops[0]:  # within the first range, the usual case
+            return [(start, stop)]
         i = 0 if start < stops[0] else bisect_right(stops, start)
         found: list[Range] = []
         while i < len(starts) and starts[i] < stop:

@@ -240,11 +240,11 @@ class PublisherPort(Protocol):
         """The claim is complete (protocol 5.4): there is credit by the window from now on, also where it was
         withheld."""
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         """Says what may still come from now on: messages, and bytes of payload (protocol 6.8).
 
         0 messages: no credit; `reason` says why for the status page ("" when there is room). The link turns it into
-        credit. Called when it has changed.
+        credit, and returns how many messages that lets come; 0: it wants to be told of each change.
         """
 
     def waiting(self, waiting: Waiting | None) -> None:

@@ -111,6 +111,7 @@ class Publisher:
         "runs",
         "sent_new",
         "settled_tags",
+        "slack",
         "tags",
         "term",
         "timeout_s",
@@ -205,6 +206,7 @@ class Publisher:
         self.undone = 0
         self.undone_bytes = 0
         self.unsettled = 0  # done and not settled
+        self.slack = 0  # how many messages may come before its link is told its window again
         self.no_credit_reason = ""
         self.no_credit_since = 0.0
 
@@ -358,7 +360,8 @@ class _DetachedPort:
 
     def ready(self) -> None: ...
 
-    def set_window(self, messages: int, size: int, reason: str) -> None: ...
+    def set_window(self, messages: int, size: int, reason: str) -> int:
+        return 0
 
     def waiting(self, waiting: Waiting | None) -> None: ...
 

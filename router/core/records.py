@@ -355,7 +355,8 @@ class Records:
                     publisher.unsettled += b - a
                     self.kept.add(a, b)
                     self.kept_bytes += size
-                core.window_changed(publisher)
+                if publisher.slack <= 0:
+                    core.window_changed(publisher)
         if self.kept_bytes > self.core.done_bytes:
             self._free_early()
 
@@ -382,7 +383,8 @@ class Records:
                 publisher.port.outcome(first, last - 1, RELEASED, 0, publisher.mode_first)
                 for a, b in publisher.live.remove(first, last):
                     self._forget_undone(publisher, run, run.start + a - run.first_id, run.start + b - run.first_id)
-                self.core.window_changed(publisher)
+                if publisher.slack <= 0:
+                    self.core.window_changed(publisher)
 
     def _free_early(self) -> None:
         """Frees the oldest done payload above `done_bytes` (protocol 9)."""
@@ -405,7 +407,8 @@ class Records:
         for low, high in publisher.live.remove(first, last + 1):
             for run, a, b in publisher.runs.pieces(low, high):
                 self._settle_run(publisher, run, run.start + a, run.start + b)
-        self.core.window_changed(publisher)
+        if publisher.slack <= 0:
+            self.core.window_changed(publisher)
 
     def _settle_run(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         self.counters.settled += stop - start

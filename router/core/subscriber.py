@@ -263,6 +263,11 @@ class Subscriber:
         deliveries = self.deliveries
         if self.partial is not None and not self._go_on(self.partial):
             return
+        end, presettled = deliveries.log.segments.end, self.presettled.batches
+        irregular = self.to_resume or self.released or self.sync_queue
+        if self.cursor >= end and not (irregular or presettled or self.selecting is not None):
+            deliveries.ready[self] = None  # for what comes next
+            return
         if self.selecting is not None:
             deliveries.ready[self] = None  # for what it does not want it answers without credit, too
             self.selecting.select(self)
@@ -272,7 +277,7 @@ class Subscriber:
                 deliveries.ready.pop(self, None)
             return
         deliveries.ready[self] = None
-        if self.to_resume or self.released or self.sync_queue:
+        if irregular:
             room = self._pump_irregular(room)
             if room <= 0 or self.to_resume:
                 return
@@ -280,7 +285,6 @@ class Subscriber:
             return
         if cache is None:
             cache = {}
-        end, presettled = deliveries.log.segments.end, self.presettled.batches
         while room > 0:
             limit = end
             if presettled:

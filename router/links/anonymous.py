@@ -343,11 +343,12 @@ class AddressPort:
         self._ready = True
         self._link.connection.credit_changed(self)
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         self._nobody = reason == NO_SUBSCRIBERS
         address = self.attach.address
         if is_dynamic(address) and not self._link.connection.core.is_subscribed(address):
             self._link.node_ended(self)
+        return 0
 
     def waiting(self, waiting: Waiting | None) -> None:
         """The link has credit for other addresses."""

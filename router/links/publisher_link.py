@@ -123,11 +123,13 @@ class PublisherLink:
         self.credit_withheld = False
         self.connection.credit_changed(self)
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         self._window = messages, size
         if not self.paused:
             self.credit.messages, self.credit.size = messages, size
         self.grant()
+        told_each = self.paused or self.credit_withheld or self.proof.open
+        return 0 if told_each else self.credit.limit - self.link.delivery_count
 
     def hold_back(self, held: bool) -> None:
         self.held_back = held
@@ -191,7 +193,13 @@ class PublisherLink:
 
     def on_transfers(self, event: Transfers, now: float) -> None:
         tags, payloads = event.tags, event.payloads
-        self.credit.sizes.observe(payloads)
+        sizes = self.credit.sizes
+        largest = sizes.largest
+        sizes.observe(payloads)
+        self.credit.messages -= len(tags)  # the core says so only now and then (protocol 6.8.5)
+        self.credit.size -= sum(map(len, payloads))
+        if sizes.largest > largest:
+            self.connection.credit_changed(self)
         if self.proof.open:
             self._evidence(self.proof.transfer(self.link.delivery_count), now)
         if self.detached:

@@ -133,8 +133,9 @@ class MqttPublisher:
     def ready(self) -> None:
         """MQTT has no credit; what came before is held by the core."""
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         """The receive maximum bounds what comes of QoS 1 and 2, and the memory limit ends who goes beyond it."""
+        return 0
 
     def waiting(self, waiting: Waiting | None) -> None:
         """MQTT has no way to say it."""

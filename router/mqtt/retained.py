@@ -308,8 +308,8 @@ class _Question:
     def ready(self) -> None:
         pass
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
-        pass
+    def set_window(self, messages: int, size: int, reason: str) -> int:
+        return 0
 
     def waiting(self, waiting: Waiting | None) -> None:
         pass

@@ -78,8 +78,9 @@ class PublisherEnd(End):
     def waiting(self, waiting: Waiting | None) -> None:
         self.waits.append(waiting)
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         self.window = (messages, size, reason)
+        return 0
 
     def ask(self) -> None:
         self.questions += 1

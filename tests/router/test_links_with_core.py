@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import Dispositions, LinkAttached, LinkDetached, ResumedTransfer, Transfers
+from amqp10.events import Dispositions, LinkAttached, LinkDetached, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.sections import Header, Message, Properties
@@ -74,6 +74,25 @@ def test_a_delivery_goes_out_is_accepted_and_is_forgotten_by_all(clients: Client
     clients.exchange()
     assert [e.settled for e in s.seen(Dispositions)] == [True]
     nothing_left(clients)
+
+
+def test_a_window_is_looked_at_again_when_an_eighth_is_used_or_a_larger_payload_comes() -> None:
+    addresses = (AddressConfig("orders"),)
+    clients = make(RouterConfig("a", routers=("a",), addresses=addresses, window_messages=80, window_bytes=80 << 10))
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming, out = s.receiver(credit=1_000), p.sender()
+    publish(p, out, 0, 1)
+    for n in range(1, 100):
+        publish(p, out, n, 1)
+        assert 50 <= out.credit <= 79
+        accept(s, incoming, n - 1, n - 1)
+        out.settle(n - 1, n - 1)
+    assert len(p.seen(LinkFlow, out)) < 10
+    large = Message(bytes(20 << 10)).encode()
+    for n, credit in ((100, 2), (101, 1), (102, 0)):
+        out.send([b"%d" % n], [large])
+        clients.exchange()
+        assert out.credit == credit
 
 
 def test_output_that_can_wait_is_written_after_half_of_its_time_at_the_earliest(clients: Clients) -> None:

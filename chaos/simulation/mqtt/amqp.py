@@ -40,8 +40,9 @@ class Link:
 
     def waiting(self, waiting: Waiting | None) -> None: ...
 
-    def set_window(self, messages: int, size: int, reason: str) -> None:
+    def set_window(self, messages: int, size: int, reason: str) -> int:
         self.room = messages
+        return 0
 
     def ask(self) -> None:
         self.asked = True
