@@ -99,9 +99,15 @@ class Reader:
         self.buffered = len(data) - offset
         self._wanted = _unpack_size(data, offset)[0] if self.buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
 
+    def goes_on(self, size: int) -> bool:
+        """Whether so many bytes more belong to the frame that is held, and do not complete it."""
+        return 0 < self.buffered < self._wanted - size
+
     def frame_completed_by(self, size: int) -> int:
-        """The size of the incomplete frame that so many bytes more would complete; 0 if they would complete none."""
-        return self._wanted if 0 < self.buffered < self._wanted <= self.buffered + size else 0
+        """The size of the frame that is held and that so many bytes more would complete; 0 if they would complete none,
+        or a transfer, which takes no longer than its copy."""
+        completed = 0 < self.buffered < self._wanted <= self.buffered + size
+        return self._wanted if completed and self._chunks[0][8:11] != TRANSFER_START else 0
 
     def opened(self, max_frame_size: int) -> None:
         """The peer's open has arrived: from now on frames may be as large as our open says."""

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-FRAGMENT: Final = 64 * 1024
+FRAGMENT: Final = 128 * 1024
 """Bytes of a fragment. Larger messages are split, so that nothing else waits long for a trunk."""
-MIN_WINDOW: Final = 4 * FRAGMENT
+MIN_WINDOW: Final = 2 * FRAGMENT
 MAX_MESSAGE: Final = 1 << 30
 ITEM_OVERHEAD: Final = 64  # bytes that an item counts in addition to its own: empty messages need memory too
 

@@ -5,13 +5,15 @@ loop spends at most `TURN_S` on clients. Input that arrives later in the turn wa
 meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. Neighbours' input,
 timers and the admin listener never wait here, because peers would take the router for dead.
 
-A client whose reads fill the buffer, or bring large frames, is *bulky*: one read of one such client is taken in a turn.
-Who brings a few small messages waits for that one, and not for those of all (bench/large.py).
+A client whose reads bring much, or large frames, is *bulky*: one read of one such client is taken in a turn. Who brings
+a few small messages waits for that one, and not for those of all (bench/large.py). A read in the middle of a frame
+takes no turn of the server.
 
 A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
-wait in a queue of their own: at most one of them is served in a turn, behind the others, and after what those have
-caused was written. If anybody else was read since the last such frame, the next one waits for as long as that one took.
-An exchange has several steps, so it waits for one such frame, not for one at each step, nor for those of all clients.
+other than a transfer wait in a queue of their own: at most one of them is served in a turn, behind the others, and
+after what those have caused was written. If anybody else was read since the last such frame, the next one waits for as
+long as that one took. An exchange has several steps, so it waits for one such frame, not for one at each step, nor for
+those of all clients.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onceway.transport import READ_SIZE, UNSAID, VIEW, Carrier
+from onceway.transport import READ_S, UNSAID, VIEW, Carrier
 from router.links.client_connection import ClientConnection
 from router.mqtt.connection import MqttConnection
 
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from onceway.websocket import ListenerWebSocket
 
 TURN_S: Final = 0.01
-READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
-LEAST_READ: Final = 4096
+BULKY_READ: Final = 256 << 10  # bytes of frames of any size
 BULKY_FRAME: Final = 16 << 10  # bytes: on average, of the frames in a read
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
@@ -129,15 +130,14 @@ class ClientCarrier(Carrier):
     __slots__ = (
         "_clock",
         "_ends",
-        "_full",
         "_kept",
         "_not_read_since",
         "_shares",
-        "_view",
         "_websocket",
         "scheme",
     )
     carried: ClientConnection | MqttConnection | None
+    least_read = 4096
 
     def __init__(
         self,
@@ -152,8 +152,6 @@ class ClientCarrier(Carrier):
         self._websocket = websocket  # until it is known what is spoken in it
         self._clock = server.clock
         self._shares = shares
-        self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
-        self._full = False  # the last read filled the view
         self._kept = b""
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
@@ -178,7 +176,7 @@ class ClientCarrier(Carrier):
             spent = self._server.time() - began
             self._shares.spent(spent)
             if not data:
-                self._resize(spent)
+                self.resize(spent)
                 return
             if self._websocket is not None:  # its handshake is over
                 if self._websocket.subprotocol == "mqtt":
@@ -189,9 +187,12 @@ class ClientCarrier(Carrier):
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
             before = reader.frames if reader is not None else 0
-            self._receive(data)
+            held = reader if reader is not None and reader.goes_on(len(data)) else None
+            self._receive(data, held is not None)
+            if held is not None and not held.buffered:  # too much was held, and the client has to be told
+                self._server.after_read()
             frames = reader.frames - before if reader is not None else nbytes
-            if nbytes == READ_SIZE or nbytes > BULKY_FRAME * max(frames, 1):
+            if nbytes >= BULKY_READ or nbytes > BULKY_FRAME * max(frames, 1):
                 self._shares.read_in_bulk(self, self._full)
             return
         self._kept = data
@@ -264,24 +265,18 @@ class ClientCarrier(Carrier):
 
     # --- helpers
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: bytes, more: bool = False) -> None:
+        """more: a frame goes on with this and does not end, so that nothing follows from it."""
         if self.carried is None:
             return
         began = self._server.time()
         self.carried.receive_data(data, began)
-        self._server.after_read()
+        if not more:
+            self._server.after_read()
         spent = self._clock() - began
         self._shares.spent(spent)
         if self._full or spent > READ_S:
-            self._resize(spent)
-
-    def _resize(self, spent: float) -> None:
-        """The next read is to take about as long as it may."""
-        size = len(self._view)
-        if spent > READ_S:
-            self._view = VIEW[: max(LEAST_READ, size // 2)]
-        elif self._full and size < READ_SIZE and spent < READ_S / 4:
-            self._view = VIEW[: size * 2]
+            self.resize(spent)
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.carried is not None:

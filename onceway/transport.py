@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol, cast
 
 from onceway.listener_tls import Tls
 
-READ_SIZE: Final = 256 * 1024
+READ_SIZE: Final = 1 << 20
+READ_S: Final = 0.005  # a connection whose read takes longer gets half the buffer next time
 HIGH_WATER: Final = 256 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 64 * 1024
 LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
@@ -71,7 +72,9 @@ class Layer(Protocol):
 class Carrier(asyncio.BufferedProtocol):
     """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
 
-    __slots__ = ("_closing", "_only_layers", "_server", "carried", "layers", "look_at", "peer", "tls", "transport")
+    __slots__ = ("_closing", "_full", "_only_layers", "_server", "_view", "carried", "layers", "look_at", "peer", "tls",
+                 "transport")  # fmt: skip
+    least_read = 256 << 10  # bytes
 
     def __init__(
         self,
@@ -82,6 +85,8 @@ class Carrier(asyncio.BufferedProtocol):
         websocket: Layer | None = None,
     ) -> None:
         self._server = server
+        self._view = VIEW[: self.least_read]  # it grows while reads are cheap
+        self._full = False  # the last read filled the view
         self.tls: Tls | None = None
         self.layers: list[Layer] = []  # from the socket upwards
         if tls is not None:
@@ -113,13 +118,17 @@ class Carrier(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return VIEW
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._full = nbytes == len(self._view)
         data = self.received(nbytes)
         if data and self.carried is not None:
-            self.carried.receive_data(data, self._server.time())
+            began = self._server.time()
+            self.carried.receive_data(data, began)
             self._server.after_read()
+            if self._full:
+                self.resize(self._server.time() - began)
 
     def received(self, nbytes: int) -> bytes:
         """What was read, without its layers. Where one fails the other side is told, and the connection ends."""
@@ -203,6 +212,14 @@ class Carrier(asyncio.BufferedProtocol):
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+    def resize(self, spent: float) -> None:
+        """The next read is to take about as long as it may."""
+        size = len(self._view)
+        if spent > READ_S:
+            self._view = VIEW[: max(self.least_read, size // 2)]
+        elif self._full and size < READ_SIZE and spent < READ_S / 4:
+            self._view = VIEW[: size * 2]
 
     def _left(self) -> None:
         if self._only_layers and self.tls is not None and not self.tls.failure:

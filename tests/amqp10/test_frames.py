@@ -85,6 +85,20 @@ def test_frames_are_counted_with_heartbeats() -> None:
     assert wire.events == []
 
 
+def test_the_owner_is_told_what_bytes_would_do_with_the_frame_that_is_held() -> None:
+    wire = Wire()
+    reader = wire.server.reader
+    assert not reader.goes_on(1)
+    attach = encode_frame(0, 0, Attach("x" * 200, 0, True).encode())
+    sent = encode_frame(0, 0, transfer(0, b"tag").encode() + bytes(1000))
+    for frame, completed in ((sent, 0), (attach, len(attach))):
+        wire.feed(frame[:100])
+        rest = len(frame) - 100
+        assert [reader.goes_on(size) for size in (1, rest - 1, rest)] == [True, True, False]
+        assert [reader.frame_completed_by(size) for size in (rest - 1, rest)] == [0, completed]
+        wire.feed(frame[100:])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_garbage_at_any_octet_never_raises(seed: int) -> None:
     rng = random.Random(seed)

@@ -12,14 +12,12 @@ import pytest
 from onceway.client_carrier import (
     BULKY_FRAME,
     LARGE_FRAME,
-    LEAST_READ,
-    READ_S,
     TOKEN,
     TURN_S,
     ClientCarrier,
     Shares,
 )
-from onceway.transport import READ_SIZE
+from onceway.transport import READ_S, READ_SIZE
 
 
 class FakeTransport:
@@ -46,7 +44,9 @@ class FakeConnection:
         self.reads = True
         self.frame = 0
         self.frame_size = 100
-        self.reader = SimpleNamespace(buffered=1, frames=0, frame_completed_by=lambda size: self.frame)
+        self.reader = SimpleNamespace(
+            buffered=1, frames=0, frame_completed_by=lambda size: self.frame, goes_on=lambda size: False
+        )
         self.connection = SimpleNamespace(reader=self.reader)
         self.closed = False
 
@@ -66,6 +66,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.turns = 0
         self.soon: deque[Callable[[], None]] = deque()
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.shares = Shares(self.soon.append, lambda seconds, call: self.later.append((self.now + seconds, call)))
@@ -76,7 +77,8 @@ class Loop:
 
     clock = time
 
-    def after_read(self) -> None: ...
+    def after_read(self) -> None:
+        self.turns += 1
 
     def client(self, cost_s: float) -> FakeConnection:
         carrier = ClientCarrier(self, self.shares)  # type: ignore[arg-type]
@@ -157,11 +159,22 @@ def test_who_becomes_dear_gets_smaller_reads_and_large_ones_again() -> None:
     client.cost_s = 1e-6
     for _ in range(100):
         loop.turn()
-    assert client.received[-1] == LEAST_READ
+    assert client.received[-1] == ClientCarrier.least_read
     client.cost_s = 1e-9
     for _ in range(10):
         loop.turn()
     assert client.received[-1] == READ_SIZE
+
+
+def test_a_read_in_the_middle_of_a_frame_takes_no_turn_unless_it_is_refused() -> None:
+    loop = Loop()
+    client = loop.client(1e-9)
+    client.reader.goes_on = lambda size: True
+    loop.turn(100)
+    assert (client.received, loop.turns) == ([100], 0)
+    client.reader.buffered = 0  # what was held was dropped
+    loop.turn(100)
+    assert (client.received, loop.turns) == ([100, 100], 1)
 
 
 def test_octets_that_have_waited_are_no_sign_of_life() -> None:
