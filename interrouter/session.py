@@ -34,7 +34,7 @@ from interrouter.packets import (
     decode_body,
     encode_stream,
 )
-from interrouter.stream import IncomingStream, Item, OutgoingStream, Parts, StreamError, fragments
+from interrouter.stream import FRAGMENT, IncomingStream, Item, OutgoingStream, Parts, StreamError, fragments
 
 if TYPE_CHECKING:
     from interrouter.trunk import Trunk
@@ -137,8 +137,12 @@ class Sessions:
         return events
 
     def send(self, peers: tuple[str, ...], message: Parts, now: float) -> None:
-        items = fragments(message)
-        size = sum([len(body) for body, _ in items])
+        if isinstance(message, bytes) and len(message) <= FRAGMENT:
+            items: list[Item] = [(message, False)]
+            size = len(message)
+        else:
+            items = fragments(message)
+            size = sum([len(body) for body, _ in items])
         for peer in peers:
             session = self.by_peer.get(peer)
             if session is not None and session.announced and session.up:
@@ -386,9 +390,12 @@ class Sessions:
         self, group: list[Session], item: Item, ready: dict[Session, None], now: float
     ) -> list[bytes | memoryview]:
         leader = group[0].out
-        outs = [session.out for session in group]
-        others = outs[1:]
-        entries = [self._entry(session, session.out.position, 0) for session in group]
+        entries: list[Entry] = []
+        others: list[OutgoingStream] = []  # than the leader
+        for session in group:
+            if entries:
+                others.append(session.out)
+            entries.append(self._entry(session, session.out.position, 0))
         lengths: list[int] = []
         bodies: list[bytes | memoryview] = []
         size = 0
@@ -398,9 +405,9 @@ class Sessions:
             lengths.append(len(body) | MORE if more else len(body))
             bodies.append(body)
             size += len(body)
-            for out in outs:
+            for out in others:
                 out.take()
-            following = leader.peek()
+            following = leader.take()
             if size >= BATCH or len(bodies) >= BATCH_ITEMS:
                 break
             if following is not None and (

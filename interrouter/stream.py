@@ -34,12 +34,8 @@ Parts = bytes | Sequence[bytes]
 
 def fragments(message: Parts) -> list[Item]:
     """A message as items. Its bytes are not copied."""
-    if isinstance(message, bytes):
-        if len(message) <= FRAGMENT:
-            return [(message, False)]
-        message = (message,)
     found: list[Item] = []
-    for part in message:
+    for part in (message,) if isinstance(message, bytes) else message:
         if len(part) <= FRAGMENT:
             found.append((part, True))
         else:
@@ -103,8 +99,8 @@ class OutgoingStream:
         following = self.peek()
         return following is not None and following[0] is item[0] and following[1] == item[1]
 
-    def take(self) -> None:
-        """The item that `peek` returned is being sent."""
+    def take(self) -> Item | None:
+        """The item that `peek` returned is being sent. Returns the next, as `peek` does."""
         if self.sent < len(self.flight):
             item = self.flight[self.sent]
             self.resent += 1
@@ -114,6 +110,7 @@ class OutgoingStream:
             self.flight.append(item)
         self.sent += 1
         self.sent_bytes += len(item[0]) + ITEM_OVERHEAD
+        return self.peek()
 
     @property
     def position(self) -> int:
@@ -136,7 +133,9 @@ class OutgoingStream:
         if count > len(self.flight):
             raise StreamError(f"acknowledged up to {upto}, only {self.acked + len(self.flight)} were sent")
         counted = min(count, self.sent)
-        size = sum([len(item[0]) for item in self.flight[:counted]])
+        size = 0
+        for item in self.flight[:counted]:
+            size += len(item[0])
         del self.flight[:count]
         self.acked = upto
         self.sent -= counted

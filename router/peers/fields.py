@@ -24,6 +24,8 @@ U16: Final = struct.Struct(">H")
 U32: Final = struct.Struct(">I")
 U64: Final = struct.Struct(">Q")
 F64: Final = struct.Struct(">d")
+_TAGS: Final = struct.Struct(">IB")  # how many, the length of each
+_PAYLOADS: Final = struct.Struct(">BI")  # whether all have one length, and this
 _RANGE: Final = struct.Struct(">QQ")
 _REJECTION: Final = struct.Struct(">QQI")
 
@@ -57,17 +59,21 @@ def write_name(name: SubscriptionName) -> bytes:
 def write_tags(tags: list[bytes]) -> bytes:
     """Number, lengths (one byte where they are all equal), the tags joined."""
     n = len(tags)
+    if n == 1:
+        return _TAGS.pack(1, len(tags[0])) + tags[0]
     lengths = bytes(map(len, tags))
     if n and lengths.count(lengths[0]) == n:
-        return U32.pack(n) + lengths[:1] + b"".join(tags)
+        return _TAGS.pack(n, lengths[0]) + b"".join(tags)
     return U32.pack(n) + b"\xff" + lengths + b"".join(tags)
 
 
 def write_payload_lengths(payloads: list[bytes]) -> bytes:
     """What stands before the payloads, as many as there are tags: lengths, one where they are all equal."""
+    if len(payloads) == 1:
+        return _PAYLOADS.pack(1, len(payloads[0]))
     lengths = list(map(len, payloads))
     if lengths and lengths.count(lengths[0]) == len(lengths):
-        return b"\1" + U32.pack(lengths[0])
+        return _PAYLOADS.pack(1, lengths[0])
     return b"\0" + struct.pack(f">{len(lengths)}I", *lengths)
 
 
@@ -178,12 +184,13 @@ class Reader:
         return n
 
     def tags(self) -> list[bytes]:
-        n = self.u32()
-        length = self.u8()
+        n, length = self.fields(_TAGS)
         if length != 0xFF:
             if length > MAX_TAG or (length == 0 and n > 1):
                 raise PeerProtocolError(f"{n} tags of {length} bytes")
             joined = self.take(n * length)
+            if n == 1:
+                return [joined]
             if not length:
                 return [b""] * n
             return [joined[i : i + length] for i in range(0, n * length, length)]
@@ -195,6 +202,11 @@ class Reader:
         return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
     def payloads(self, n: int) -> list[bytes]:
+        if n == 1:  # either form is the same
+            flag, length = self.fields(_PAYLOADS)
+            if flag > 1:
+                raise PeerProtocolError(f"{flag} in place of a flag")
+            return [self.take(length)]
         if self.flag():
             length = self.u32()
             joined = self.take(n * length)
@@ -225,18 +237,17 @@ class Reader:
         lengths = struct.unpack(f">{n}I", self.take(4 * n))
         return [None if length == _NO_PAYLOAD else self.take(length) for length in lengths]
 
-    def range(self) -> Range:
-        start, stop = self.fields(_RANGE)
-        return _checked(start, stop)
-
     def ranges(self) -> list[Range]:
-        return [self.range() for _ in range(self.many(_RANGE.size))]
+        return self._ranges(_RANGE)
 
     def rejections(self) -> list[Rejection]:
-        found: list[Rejection] = []
-        for _ in range(self.many(_REJECTION.size)):
-            start, stop, rejected = self.fields(_REJECTION)
-            found.append((*_checked(start, stop), rejected))
+        return self._ranges(_REJECTION)
+
+    def _ranges(self, form: struct.Struct) -> list[Any]:
+        found = list(form.iter_unpack(self.take(self.fields(U32)[0] * form.size)))
+        for row in found:
+            if not row[0] < row[1] < OPEN:
+                raise PeerProtocolError(f"{row[0]}..{row[1]} is no range")
         return found
 
     def expected(self) -> Expected | None:
@@ -282,9 +293,3 @@ class PartsReader(Reader):
             taken.append(piece)
             length -= len(piece)
         return b"".join(taken)
-
-
-def _checked(start: int, stop: int) -> Range:
-    if not start < stop < OPEN:
-        raise PeerProtocolError(f"{start}..{stop} is no range")
-    return (start, stop)

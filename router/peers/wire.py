@@ -91,6 +91,8 @@ LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
 _ASSIGN: Final = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
 _DATA: Final = struct.Struct(">QIBI")  # position, message format, 1 settled or 2 open, how many
 _PART: Final = struct.Struct(">Q?")  # position, last
+WithPayloads = tuple[list[bytes], list[bytes]]
+"""The fields before the payloads, and these."""
 
 
 def _encode_hello(m: Hello) -> bytes:
@@ -203,10 +205,10 @@ def _decode_sync(r: Reader, address: str) -> Sync:
     return Sync(address, publisher, incarnation, term, name, subscription_term, entries, expected)
 
 
-def _encode_data(m: Data) -> list[bytes]:
+def _encode_data(m: Data) -> WithPayloads:
     head = _DATA.pack(m.position, m.message_format, m.settled + 2 * m.open, len(m.tags))
-    fields = [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags)]
-    return [*fields, write_payload_lengths(m.payloads), *m.payloads]
+    parts = [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags)]
+    return parts, m.payloads
 
 
 def _decode_data(r: Reader, address: str) -> Data:
@@ -221,9 +223,8 @@ def _decode_data(r: Reader, address: str) -> Data:
     return Data(address, publisher, term, position, message_format, settled, tags, r.payloads(n), is_open)
 
 
-def _encode_part(m: Part) -> list[bytes]:
-    payloads = [m.payload]
-    return [write_string(m.address), _PART.pack(m.position, m.last), write_payload_lengths(payloads), *payloads]
+def _encode_part(m: Part) -> WithPayloads:
+    return [write_string(m.address), _PART.pack(m.position, m.last)], [m.payload]
 
 
 def _decode_part(r: Reader, address: str) -> Part:
@@ -231,11 +232,11 @@ def _decode_part(r: Reader, address: str) -> Part:
     return Part(address, position, last, r.payloads(1)[0])
 
 
-def _encode_assign(m: Assign) -> list[bytes]:
+def _encode_assign(m: Assign) -> WithPayloads:
     head = _ASSIGN.pack(m.round, m.held, m.failures, m.position, m.message_format)
     parts = [write_string(m.address), m.publisher, write_term(m.term), write_name(m.name)]
     parts += [write_term(m.subscription_term), head, write_tags(m.tags)]
-    return [*parts, write_payload_lengths(m.payloads), *m.payloads]
+    return parts, m.payloads
 
 
 def _decode_assign(r: Reader, address: str) -> Assign:
@@ -251,9 +252,9 @@ def _decode_assign(r: Reader, address: str) -> Assign:
     )  # fmt: skip
 
 
-def _encode_browsed(m: Browsed) -> list[bytes]:
+def _encode_browsed(m: Browsed) -> WithPayloads:
     head = U64.pack(m.number) + U64.pack(m.position) + (b"\1" if m.last else b"\0") + U32.pack(m.message_format)
-    return [write_string(m.address), head, write_tags(m.tags), write_payload_lengths(m.payloads), *m.payloads]
+    return [write_string(m.address), head, write_tags(m.tags)], m.payloads
 
 
 def _decode_browsed(r: Reader, address: str) -> Browsed:
@@ -281,7 +282,7 @@ Encoded = bytes | list[bytes]
 """A message whole, or in parts, of which none is empty."""
 FieldType = tuple[Callable[[Any], bytes], Callable[[Reader], Any]]
 """How a field is written and read."""
-Kind = tuple[type[Message], Callable[[Any], bytes | list[bytes]], Callable[[Reader, str], Message]]
+Kind = tuple[type[Message], Callable[[Any], bytes | WithPayloads], Callable[[Reader, str], Message]]
 
 _PUBLISHER: Final[FieldType] = (bytes, Reader.publisher)
 _U64: Final[FieldType] = (U64.pack, Reader.u64)
@@ -394,12 +395,12 @@ def encode_parts(message: Message) -> Encoded:
     body = encoder(message)
     if isinstance(body, bytes):
         return kind + body
-    assert isinstance(message, Data | Assign | Browsed | Part)
-    payloads = [message.payload] if isinstance(message, Part) else message.payloads
-    if max(map(len, payloads), default=0) < LARGE:
-        return b"".join([kind, *body])
-    first = len(body) - len(payloads)
-    return [b"".join([kind, *body[:first]]), *filter(None, body[first:])]
+    parts, payloads = body
+    lengths = write_payload_lengths(payloads)
+    for payload in payloads:
+        if len(payload) >= LARGE:
+            return [b"".join([kind, *parts, lengths]), *filter(None, payloads)]
+    return b"".join([kind, *parts, lengths, *payloads])
 
 
 def decode(data: bytes | Sequence[bytes | memoryview]) -> Message:
