@@ -24,7 +24,6 @@ INTERPRETED = {
     "amqp10/settings.py",
     "interrouter/events.py",
     "interrouter/linkstate.py",
-    "interrouter/packets.py",
     "interrouter/trunk.py",
     "mqtt/packets.py",
     "router/config.py",

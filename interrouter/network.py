@@ -146,7 +146,7 @@ class Network:
     def take_dirty(self) -> list[Trunk]:
         """Trunks that may have output, or have closed; each once."""
         dirty, self._dirty = self._dirty, {}
-        return [*dirty]
+        return list(dirty)
 
     # The topology file -------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class BodyError(Exception):
     """The far end's part of a STREAM packet is malformed: its session is reset."""
 
 
-@dataclass(slots=True)
+@dataclass
 class LinkStatePacket:
     name: str
     incarnation: int
@@ -82,7 +82,7 @@ class LinkStatePacket:
     """Earlier incarnations of this router."""
 
 
-@dataclass(slots=True)
+@dataclass
 class OpenPacket:
     source: int
     destination: int

@@ -396,11 +396,11 @@ def encode_parts(message: Message) -> Encoded:
     if isinstance(body, bytes):
         return kind + body
     parts, payloads = body
-    lengths = write_payload_lengths(payloads)
+    parts.append(write_payload_lengths(payloads))
     for payload in payloads:
         if len(payload) >= LARGE:
-            return [b"".join([kind, *parts, lengths]), *filter(None, payloads)]
-    return b"".join([kind, *parts, lengths, *payloads])
+            return [kind + b"".join(parts), *filter(None, payloads)]
+    return kind + b"".join(parts + payloads)
 
 
 def decode(data: bytes | Sequence[bytes | memoryview]) -> Message:
