@@ -12,6 +12,7 @@ import pytest
 
 from chaos.simulation.random.explore import explore
 from chaos.simulation.random.plan import FAMILIES, family_of
+from chaos.simulation.world.checker import Checker, Violation
 
 SEEDS = 240
 AT_ONCE = 20
@@ -53,9 +54,22 @@ def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
         pytest.param(880001696, id="a process accepts while it closes: its declared subscription has accepted"),
         pytest.param(880023945, id="a deadline that a suspended router has missed moves further into the past"),
         pytest.param(880048244, id="what its publisher has abandoned is read when its group is another's"),
+        pytest.param(889004353, id="a router accepts, a subscription is declared, and the publisher reads the outcome"),
         pytest.param(880043943, id="a queue's consumer is assigned what it named on a link that is gone"),
     ],
 )
 def test_what_a_fresh_seed_found(seed: int) -> None:
     _, failure = explore(seed)
     assert failure is None
+
+
+def test_subscription_that_is_declared_later_may_miss_what_was_sent_before() -> None:
+    checker = Checker(strict=False)
+    checker.confirmed("s0")
+    checker.sent(("p0", 0))
+    checker.declare("s0", later=True)
+    checker.sent(("p0", 1))
+    checker.told_accepted(("p0", 0), ("B", 1))
+    assert [mid for _, mid, _, _ in checker.missed] == [("p0", 0)], "it has to be told"
+    with pytest.raises(Violation, match="s0 has not accepted it"):
+        checker.told_accepted(("p0", 1), ("B", 1))

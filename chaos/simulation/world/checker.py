@@ -78,18 +78,19 @@ class Checker:
     """Subscribers that all topology files declare: these miss nothing, whatever happens, and are told nothing.
     Each has one life, from then on, whether it has attached or not."""
 
-    added: set[str] = field(default_factory=set)
-    """Those of them that were declared later: they may be told of a gap from before."""
+    added: dict[str, frozenset[Mid]] = field(default_factory=dict)
+    """Those of them that were declared later, with what had been sent before: a router may have accepted that, and they
+    may be told of the gap."""
 
     def declare(self, *names: str, later: bool = False) -> None:
         """All files declare these now, and no others."""
         for name in self.declared - {*names}:
             self.declared.discard(name)
-            self.added.discard(name)
+            self.added.pop(name, None)
             self._end(name, "closed")
         for name in names:
             if name not in self.declared and later:
-                self.added.add(name)
+                self.added[name] = frozenset(self.required)
             self.declared.add(name)
             self.current.setdefault(name, Life(name))
 
@@ -122,8 +123,9 @@ class Checker:
     def _told(self, mid: Mid, at: tuple[str, int]) -> None:
         for life in self.required[mid]:
             if life.ended is None and mid not in life.accepted:
-                if self.strict or life.subscriber in self.declared:
-                    raise Violation(f"G1 {mid} is accepted but {life.subscriber} has not accepted it")
+                name = life.subscriber
+                if self.strict or (name in self.declared and mid not in self.added.get(name, ())):
+                    raise Violation(f"G1 {mid} is accepted but {name} has not accepted it")
                 self.missed.append((life, mid, at, len(self.deaths)))
 
     def publisher_told(self, name: str, why: str, cause: bool = False) -> None:
@@ -161,7 +163,7 @@ class Checker:
         """Its subscription was interrupted (broken, or an unseen mark)."""
         self._end(name, "told")
         self.told.append((name, "interrupted"))
-        if self.strict or name in self.declared - self.added:
+        if self.strict or name in self.declared - self.added.keys():
             raise Violation(f"G6 {name} was told of an interruption without cause")
 
     def began_anew(self, name: str) -> None:
