@@ -26,7 +26,7 @@ from aiohttp.typedefs import Middleware
 
 from onceway.admin_access import Pages
 from onceway.metrics import Metrics
-from onceway.overview import MOST, PAGE, Overview, Source
+from onceway.overview import MOST, PAGE, TIMER_S, Overview, Source
 from onceway.status import Document, state_of, summarize
 
 PART: Final = 1 << 15  # characters of an answer that are written at once
@@ -118,7 +118,7 @@ class AdminServer(Pages):
 
 
 async def _in_parts(body: Iterable[str]) -> AsyncIterator[bytes]:
-    """A megabyte at once would keep messages waiting while it is encoded and copied."""
+    """A megabyte at once would keep messages waiting while it is encoded and copied, and so would part after part."""
     part, size = [], 0
     for text in body:
         part.append(text)
@@ -126,6 +126,7 @@ async def _in_parts(body: Iterable[str]) -> AsyncIterator[bytes]:
         if size > PART:
             yield "".join(part).encode()
             part, size = [], 0
+            await asyncio.sleep(TIMER_S)
     yield "".join(part).encode()
 
 

@@ -23,7 +23,7 @@ from onceway.logs import latest
 from onceway.status import OTHERS, Document, Sums, summarize
 from router.core.counters import Counters, Histogram
 
-PIECE_S: Final = 0.0002  # readers' work at once
+PIECE_S: Final = 0.0001  # readers' work at once
 SHARE: Final = 0.1  # of the loop's time
 TIMER_S: Final = 0.001  # uvloop makes a shorter one none at all
 KEPT: Final = 100  # times as long as making the sums took, they are kept

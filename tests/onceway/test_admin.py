@@ -287,7 +287,7 @@ async def test_status_and_metrics_are_made_in_pieces_between_which_the_loop_turn
         for page in ("/status?limit=1000", "/metrics"):
             await probe.get(url + page)
         assert router.asked >= 200
-        assert router.most_in_a_turn == 1  # a piece is 0.2 ms
+        assert router.most_in_a_turn == 1  # a piece is 0.1 ms
 
 
 async def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
