@@ -322,6 +322,12 @@ class Core:
         self.startup.check_booted()
         self.all_due()  # deadlines follow from settings
 
+    def payload_grew(self, port: PublisherPort) -> None:
+        """A larger payload has come than before: the port is told its window again (protocol 6.8.5)."""
+        publisher = self.publishers.get(port)
+        if publisher is not None:
+            self.window_changed(publisher)
+
     def without_outcome(self, port: PublisherPort) -> int:
         """Returns how many deliveries of this publisher have no outcome yet."""
         publisher = self.publishers.get(port)

@@ -198,8 +198,8 @@ class PublisherLink:
         sizes.observe(payloads)
         self.credit.messages -= len(tags)  # the core says so only now and then (protocol 6.8.5)
         self.credit.size -= sum(map(len, payloads))
-        if sizes.largest > largest:
-            self.connection.credit_changed(self)
+        if sizes.largest > largest:  # the messages that may come before the core looks again may be too much now
+            self.connection.core.payload_grew(self)
         if self.proof.open:
             self._evidence(self.proof.transfer(self.link.delivery_count), now)
         if self.detached:

@@ -89,10 +89,14 @@ def test_a_window_is_looked_at_again_when_an_eighth_is_used_or_a_larger_payload_
         out.settle(n - 1, n - 1)
     assert len(p.seen(LinkFlow, out)) < 10
     large = Message(bytes(20 << 10)).encode()
-    for n, credit in ((100, 2), (101, 1), (102, 0)):
+    for n, credit in ((100, 2), (101, 1), (102, 1)):
         out.send([b"%d" % n], [large])
         clients.exchange()
         assert out.credit == credit
+    accept(s, incoming, 99, 102)
+    out.settle(99, 102)
+    clients.exchange()
+    assert out.credit == 3, "it gets its credit back"
 
 
 def test_output_that_can_wait_is_written_after_half_of_its_time_at_the_earliest(clients: Clients) -> None:
