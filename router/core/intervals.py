@@ -84,8 +84,12 @@ class IntervalSet:
         starts, stops = self.starts, self.stops
         if not starts or start >= stop:
             return []
-        if start == starts[0] and stop == stops[0]:  # all of the first range, the usual case
-            del starts[0], stops[0]
+        last = stops[0]
+        if start == starts[0] and stop <= last:  # the first range, or its beginning: the usual case
+            if stop == last:
+                del starts[0], stops[0]
+            else:
+                starts[0] = stop
             return [(start, stop)]
         i = 0 if start < stops[0] else bisect_right(stops, start)
         if i == len(starts) or starts[i] >= stop:
