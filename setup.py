@@ -1,4 +1,5 @@
-"""Compiles the engine, the codec of MQTT, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it.
+"""Compiles the engine, the codec of MQTT, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it,
+and what carries their bytes.
 
 All else about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
 """
@@ -9,6 +10,15 @@ from pathlib import Path
 from setuptools import setup
 
 PACKAGES = ("amqp10", "interrouter", "mqtt", "router")
+CARRIERS = {
+    "onceway/client_carrier.py",
+    "onceway/neighbours.py",
+    "onceway/server.py",
+    "onceway/transport.py",
+    # No interpreted class can inherit from a compiled Carrier.
+    "edges/metadata/serve.py",
+    "edges/pipe/listener.py",
+}
 INTERPRETED = {
     # They subclass builtins, or are made by amqp10.composite from tables when they are imported.
     "amqp10/types.py",
@@ -43,7 +53,10 @@ INTERPRETED = {
 def modules() -> list[str]:
     found = [str(path) for package in PACKAGES for path in sorted(Path(package).rglob("*.py"))]
     assert set(found) >= INTERPRETED, f"no such module: {sorted(INTERPRETED.difference(found))}"
-    return [path for path in found if path not in INTERPRETED and not path.endswith("__init__.py")]
+    return [
+        *(path for path in found if path not in INTERPRETED and not path.endswith("__init__.py")),
+        *sorted(CARRIERS),
+    ]
 
 
 if not os.environ.get("ONCEWAY_COMPILED"):

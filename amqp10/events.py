@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amqp10.runs import Dispositions, LinkFlow, Transfers
+
 if TYPE_CHECKING:
     from amqp10.connection import Connection
     from amqp10.link import Link
-    from amqp10.performatives import DeliveryState, Error, Flow, Open
+    from amqp10.performatives import DeliveryState, Error, Open
     from amqp10.receiver import ReceiverLink
     from amqp10.session import Session
 
@@ -80,36 +82,10 @@ class LinkAttached:
 
 
 @dataclass(slots=True)
-class LinkFlow:
-    """The peer sent a flow for this link; the link's state already reflects it, and an echo asked for is on its way.
-
-    On a SenderLink: `credit`, `drain` (call `drained()` after sending what there was). On a ReceiverLink: the peer's
-    `delivery_count` (so a drain's answer)."""
-
-    link: Link
-    flow: Flow
-
-
-@dataclass(slots=True)
 class SessionFlow:
     """The peer opened a window that had kept a sender of this session from sending: ask `capacity()` again, of all."""
 
     session: Session
-
-
-@dataclass(slots=True)
-class Transfers:
-    """A run of complete deliveries, with ids first_id, first_id + 1, ...; they differ in tag and payload only.
-
-    rcv_settle_mode: the mode set on these transfers themselves (AMQP 2.7.5), almost always None."""
-
-    link: ReceiverLink
-    first_id: int
-    tags: list[bytes]
-    payloads: list[bytes]
-    settled: bool
-    message_format: int | None
-    rcv_settle_mode: int | None = None
 
 
 @dataclass(slots=True)
@@ -149,19 +125,6 @@ class TransferPart:
     state: DeliveryState | None
     resume: bool
     message_format: int | None
-
-
-@dataclass(slots=True)
-class Dispositions:
-    """The peer's dispositions for deliveries first_id .. last_id (inclusive) of this link: sent by this side on a
-    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out. A
-    receiver may speak of a delivery before it has all of it (`SenderLink.open_delivery`)."""
-
-    link: Link
-    first_id: int
-    last_id: int
-    state: DeliveryState | None
-    settled: bool
 
 
 @dataclass(slots=True)

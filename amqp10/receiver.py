@@ -12,9 +12,10 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
-from amqp10.events import ResumedTransfer, TransferPart, Transfers
+from amqp10.events import ResumedTransfer, TransferPart
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
+from amqp10.runs import Transfers
 from amqp10.serial import WRAP, unwrap
 
 if TYPE_CHECKING:

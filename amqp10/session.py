@@ -23,12 +23,13 @@ from amqp10.errors import (
     RemoteProtocolError,
     SessionViolation,
 )
-from amqp10.events import Dispositions, LinkAttached, LinkAttaching, LinkDetached, LinkFlow, SessionEnded, SessionFlow
+from amqp10.events import LinkAttached, LinkAttaching, LinkDetached, SessionEnded, SessionFlow
 from amqp10.incoming import Incoming
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED, NEW, Link
 from amqp10.outgoing import Outgoing
 from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Transfer
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
 from amqp10.serial import WRAP, difference, unwrap
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -22,7 +23,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
 
-import onceway.server
 from amqp10 import ACCEPTED, Connection, ConnectionSettings, Dispositions, Source, Target, Transfers
 from amqp10.performatives import RCV_SECOND
 from onceway import topology
@@ -46,7 +46,7 @@ class Timer:
 
 
 class Loop:
-    """The clock and the loop of all routers: in place of `time` in `onceway.server`, and of asyncio's loop."""
+    """The clock and the loop of all routers: in place of those of `time`, and of asyncio's loop."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -175,7 +175,7 @@ class World:
         text = "\n".join(["network: bench", "defaults: {host: 127.0.0.1}", "routers:", *places, *links])
         followed = topology.loads(text)
         self.loop = Loop()
-        vars(onceway.server)["time"] = self.loop
+        vars(time).update(monotonic=self.loop.monotonic, time_ns=self.loop.time_ns)
         self.servers = [RouterServer(followed, name, fresh=True) for name in names]
         self.calls: Counter[CodeType] = Counter()
         self.clients: list[tuple[Client, Socket]] = []

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from amqp10.connection import Connection
-from amqp10.events import Dispositions, Event, LinkAttached, LinkDetached, LinkFlow, Transfers
+from amqp10.events import Event, LinkAttached, LinkDetached
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import RCV_SECOND
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sections import Message, Properties
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target

@@ -23,14 +23,13 @@ from amqp10.events import (
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    LinkFlow,
     SessionBegun,
     SessionEnded,
     SessionFlow,
-    Transfers,
 )
 from amqp10.performatives import RCV_FIRST, SND_SETTLED, Error, Open, Source, Target
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import LinkFlow, Transfers
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from onceway.transport import READ_S, UNSAID, VIEW, Carrier
 from router.links.client_connection import ClientConnection
@@ -134,10 +134,10 @@ class ClientCarrier(Carrier):
         "_not_read_since",
         "_shares",
         "_websocket",
+        "client",
         "scheme",
     )
-    carried: ClientConnection | MqttConnection | None
-    least_read = 4096
+    least_read: ClassVar[int] = 4096
 
     def __init__(
         self,
@@ -149,6 +149,7 @@ class ClientCarrier(Carrier):
     ) -> None:
         super().__init__(server, tls, websocket=websocket)
         self.scheme = scheme  # of the listener
+        self.client: ClientConnection | MqttConnection | None = None  # what is carried, once there is a transport
         self._websocket = websocket  # until it is known what is spoken in it
         self._clock = server.clock
         self._shares = shares
@@ -182,7 +183,7 @@ class ClientCarrier(Carrier):
                 if self._websocket.subprotocol == "mqtt":
                     cast("RouterServer", self._server).speaks_mqtt(self)
                 self._websocket = None
-        carried = self.carried
+        carried = self.client
         reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
@@ -200,12 +201,12 @@ class ClientCarrier(Carrier):
         self.pause()
 
     def pause_writing(self) -> None:
-        if self.carried is not None:
-            self.carried.pause_output()
+        if self.client is not None:
+            self.client.pause_output()
 
     def resume_writing(self) -> None:
-        if self.carried is not None:
-            self.carried.resume_output()
+        if self.client is not None:
+            self.client.resume_output()
             self._delayed()
             self._resume()
             self._server.after_read()
@@ -225,17 +226,17 @@ class ClientCarrier(Carrier):
 
     def end_after(self, seconds: float) -> None:
         """What the client has shown holds for so long."""
-        assert self.carried is not None
+        assert self.client is not None
         end = cast("RouterServer", self._server).close_client
-        self._ends = asyncio.get_running_loop().call_later(seconds, end, self.carried, "the token has expired")
+        self._ends = asyncio.get_running_loop().call_later(seconds, end, self.client, "the token has expired")
 
     def excuse(self, now: float) -> None:
-        if self._kept and self.carried is not None:
-            self.carried.heard(now)
+        if self._kept and self.client is not None:
+            self.client.heard(now)
 
     def write(self) -> None:
         super().write()
-        carried = self.carried
+        carried = self.client
         if carried is not None and carried.output_paused and self.transport is not None:
             carried.output_waits(self.transport.get_write_buffer_size())
             if not carried.reads:
@@ -244,7 +245,7 @@ class ClientCarrier(Carrier):
     def end(self, transport: asyncio.Transport) -> None:
         """A client of MQTT may have sent too much, and reads why it is disconnected only where that is no reset:
         so what it sends is read for a while, for nobody."""
-        if not isinstance(self.carried, MqttConnection):
+        if not isinstance(self.client, MqttConnection):
             super().end(transport)
             return
         transport.write_eof()
@@ -253,7 +254,7 @@ class ClientCarrier(Carrier):
     def handle_waiting(self) -> int:
         """Handles the waiting input; returns its size in bytes."""
         data, self._kept = self._kept, b""
-        if self.carried is not None and not self.carried.closed:
+        if self.client is not None and not self.client.closed:
             self._delayed()
             self._receive(data)
             self._resume()
@@ -267,10 +268,10 @@ class ClientCarrier(Carrier):
 
     def _receive(self, data: bytes, more: bool = False) -> None:
         """more: a frame goes on with this and does not end, so that nothing follows from it."""
-        if self.carried is None:
+        if self.client is None:
             return
         began = self._server.time()
-        self.carried.receive_data(data, began)
+        self.client.receive_data(data, began)
         if not more:
             self._server.after_read()
         spent = self._clock() - began
@@ -279,8 +280,8 @@ class ClientCarrier(Carrier):
             self.resize(spent)
 
     def _delayed(self) -> None:
-        if self._not_read_since is not None and self.carried is not None:
-            self.carried.delayed(self._not_read_since, self._server.time())
+        if self._not_read_since is not None and self.client is not None:
+            self.client.delayed(self._not_read_since, self._server.time())
 
     def pause(self) -> None:
         """Nothing is read until `read_on`, or until what it waits for otherwise."""
@@ -290,7 +291,7 @@ class ClientCarrier(Carrier):
                 self._not_read_since = self._server.time()
 
     def _resume(self) -> None:
-        transport, carried = self.transport, self.carried
+        transport, carried = self.transport, self.client
         if transport is None or carried is None or transport.is_closing():
             return
         if not self._kept and carried.reads:

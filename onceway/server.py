@@ -391,7 +391,8 @@ class RouterServer:
         if scheme in ("mqtt", "mqtts"):
             return self._connect_mqtt(carrier)
         if own is None:
-            return self.router.connect(now, carrier.peer, scheme=scheme)
+            carrier.client = connection = self.router.connect(now, carrier.peer, scheme=scheme)
+            return connection
 
         def later(step: Step) -> None:
             connection.authenticated(step, self.time())
@@ -399,6 +400,7 @@ class RouterServer:
 
         sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
+        carrier.client = connection
         return connection
 
     def speaks_mqtt(self, carrier: ClientCarrier) -> None:
@@ -422,6 +424,7 @@ class RouterServer:
         connection = self.router.connect_mqtt(
             self.time(), carrier.peer, secure=carrier.tls is not None, authenticate=authenticate
         )
+        carrier.client = connection
         return connection
 
     def connection_lost(self, carrier: Carrier) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from onceway.listener_tls import Tls
 
@@ -74,7 +74,7 @@ class Carrier(asyncio.BufferedProtocol):
 
     __slots__ = ("_closing", "_full", "_only_layers", "_server", "_view", "carried", "layers", "look_at", "peer", "tls",
                  "transport")  # fmt: skip
-    least_read = 256 << 10  # bytes
+    least_read: ClassVar[int] = 256 << 10  # bytes
 
     def __init__(
         self,

@@ -22,9 +22,10 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.config import Limits, RouterConfig
 from router.core.core import Core
-from router.core.messages import Message, Settle
+from router.core.messages import Message
 from router.core.reports import of_address, of_core
 from router.core.tracing import trace
+from router.core.traffic import Settle
 from router.links.anonymous import AddressPort
 from router.links.client_connection import OUTPUT_DELAY_S, ClientConnection
 from router.links.draining import Drain, Place

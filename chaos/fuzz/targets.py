@@ -11,26 +11,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from amqp10.connection import Connection
 from amqp10.events import (
     ConnectionClosed,
-    Dispositions,
     Event,
     LinkAttaching,
     LinkDetached,
-    LinkFlow,
     ResumedTransfer,
     SessionBegun,
     TransferPart,
-    Transfers,
 )
 from amqp10.frames import AMQP_FRAME, AMQP_HEADER, SASL_FRAME, SASL_HEADER, TLS_HEADER, encode_frame, parse_frame_header
 from amqp10.link import Link
 from amqp10.performatives import Attach, Begin, Disposition, Flow, Open, Performative, Transfer, decode_performative
 from amqp10.receiver import ReceiverLink
+from amqp10.record import values
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sender import SenderLink
 from amqp10.serial import difference
 from amqp10.session import Session
@@ -293,7 +292,7 @@ def _parts(event: Event) -> Iterator[Seen]:
         for delivery_id in range(event.first_id, event.last_id + 1):
             yield kind, _shown(event.link), delivery_id, repr(event.state), event.settled
     else:
-        yield kind, *[_shown(getattr(event, field.name)) for field in fields(event)]
+        yield kind, *[_shown(value) for value in values(event).values()]
 
 
 def _shown(value: object) -> object:

@@ -23,18 +23,11 @@ from amqp10.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
 )
-from amqp10.events import (
-    ConnectionClosed,
-    ConnectionOpened,
-    Dispositions,
-    LinkAttaching,
-    LinkDetached,
-    LinkFlow,
-    SessionFlow,
-)
+from amqp10.events import ConnectionClosed, ConnectionOpened, LinkAttaching, LinkDetached, SessionFlow
 from amqp10.link import Link
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED, SND_UNSETTLED
+from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sasl import Step, server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

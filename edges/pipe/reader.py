@@ -18,10 +18,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from amqp10.connection import Connection
 from amqp10.errors import INTERNAL_ERROR, LINK_REDIRECT, UNAUTHORIZED_ACCESS
-from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached, Transfers
+from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Transfers
 from amqp10.sections import Message
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target

@@ -10,7 +10,8 @@ from __future__ import annotations
 from router.core.intervals import IntervalSet, Range
 from router.core.large import Body
 from router.core.log import Run, RunList, Segments
-from router.core.messages import Assign, Data, PeerProtocolError
+from router.core.messages import Assign, PeerProtocolError
+from router.core.traffic import Data
 
 
 class ArrivalRun(Run):

@@ -19,6 +19,7 @@ from router.core.large import STREAM_IDLE_S, Body
 from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
 from router.core.presettled import take_presettled
 from router.core.subscriber import Subscriber
+from router.core.traffic import Accept, Data, Rejection, Settle
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -38,22 +39,22 @@ class Deliveries:
         self.counters = address.counters
         self.blocker: Subscriber | None = None  # the first that owed something when tokens were last released
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
-        self.accepts: dict[str, list[m.Rejection]] = {}
-        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[m.Rejection]] = {}
+        self.accepts: dict[str, list[Rejection]] = {}
+        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
 
     def handlers(self) -> m.Handlers:
         return {
-            m.Data: self.on_data,
+            Data: self.on_data,
             m.Part: self.on_part,
             m.Sync: self.on_sync,
-            m.Settle: self.on_settle,
+            Settle: self.on_settle,
             m.SettleTags: self.on_settle_tags,
             m.Flush: self.on_flush,
         }
 
     # ------------------------------------------------------------------------------------------------------------- DATA
 
-    def on_data(self, sender: str, message: m.Data) -> None:
+    def on_data(self, sender: str, message: Data) -> None:
         """New deliveries come; only those of the publisher's present ingress are taken (protocol 6.2)."""
         publisher = self.publishers.get(message.publisher)
         if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
@@ -152,7 +153,7 @@ class Deliveries:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
         return publisher.home == sender and publisher.term == term
 
-    def _take_specially(self, subscriber: Subscriber, sender: str, start: int, message: m.Data) -> None:
+    def _take_specially(self, subscriber: Subscriber, sender: str, start: int, message: Data) -> None:
         """The subscription is not synced, or holds deliveries that are found by tag (protocol 6.2)."""
         if subscriber.synced.get(message.publisher) != (sender, message.term):
             subscriber.owes.remove(start, start + len(message.tags))
@@ -450,7 +451,7 @@ class Deliveries:
         if self.accepts:
             accepts, self.accepts = self.accepts, {}
             for ingress, pending in accepts.items():
-                self.core.send_to(ingress, m.Accept(self.address.name, _gathered(pending)))
+                self.core.send_to(ingress, Accept(self.address.name, _gathered(pending)))
         if self.sync_accepts:
             sync_accepts, self.sync_accepts = self.sync_accepts, {}
             for (ingress, name, term), pending in sync_accepts.items():
@@ -458,7 +459,7 @@ class Deliveries:
 
     # --------------------------------------------------------------------------------------------------------- settling
 
-    def on_settle(self, sender: str, message: m.Settle) -> None:
+    def on_settle(self, sender: str, message: Settle) -> None:
         """An ingress settles by position, which every DATA and SYNC entry carries (protocol 6.6, 9)."""
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
@@ -579,7 +580,7 @@ class Deliveries:
         }
 
 
-def _gathered(ranges: list[m.Rejection]) -> list[m.Rejection]:
+def _gathered(ranges: list[Rejection]) -> list[Rejection]:
     """Returns them with those joined that touch and that nobody has rejected."""
     if len(ranges) == 1:
         return ranges

@@ -12,12 +12,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from router.core.intervals import Range
 from router.core.ports import Term
+from router.core.traffic import Accept, Data, Rejection, Settle
 
 SubscriptionName = tuple[str, str]
 """Container-id and link name; the address stands beside it."""
-
-Rejection = tuple[int, int, int]
-"""A range, and how many subscriptions rejected what is in it."""
 
 
 class PeerProtocolError(Exception):
@@ -270,21 +268,6 @@ class Sync:
 
 
 @dataclass(slots=True)
-class Data:
-    """New deliveries (protocol 6.1). settled: without token (protocol 6.9)."""
-
-    address: str
-    publisher: bytes
-    term: Term
-    position: int
-    message_format: int
-    settled: bool
-    tags: list[bytes]
-    payloads: list[bytes]
-    open: bool = False  # one large delivery, and the first part of its payload (protocol 6.12)
-
-
-@dataclass(slots=True)
 class Part:
     """The next bytes of the large delivery at this position (protocol 6.12)."""
 
@@ -323,14 +306,6 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Accept:
-    """Tokens of shared copies are answered (protocol 6.3)."""
-
-    address: str
-    ranges: list[Rejection]
-
-
-@dataclass(slots=True)
 class AcceptSync:
     """Tokens of one subscription's SYNC entries are answered (protocol 6.3)."""
 
@@ -338,14 +313,6 @@ class AcceptSync:
     name: SubscriptionName
     term: Term
     ranges: list[Rejection]
-
-
-@dataclass(slots=True)
-class Settle:
-    """Positions are settled (protocol 6.6)."""
-
-    address: str
-    ranges: list[Range]
 
 
 @dataclass(slots=True)

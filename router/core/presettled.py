@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from router.core.counters import Counters
     from router.core.deliveries import Deliveries
     from router.core.directory import PublisherEntry
-    from router.core.messages import Data
+    from router.core.traffic import Data
 
 
 class Batch:

@@ -19,6 +19,7 @@ from router.core.large import Sending
 from router.core.log import RunList, Segments
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
 from router.core.publisher import Batch, IngressRun, Publisher
+from router.core.traffic import Accept, Data, Settle
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -51,7 +52,7 @@ class Records:
 
     def handlers(self) -> m.Handlers:
         return {
-            m.Accept: self.on_accept,
+            Accept: self.on_accept,
             m.AcceptSync: self.on_accept_sync,
             m.Reason: self.on_reason,
             m.Taken: self.on_taken,
@@ -188,9 +189,9 @@ class Records:
         elif not publisher.uncovered:
             self.check([(start, stop)])
 
-    def _data(self, publisher: Publisher, start: int, batch: Batch) -> m.Data:
+    def _data(self, publisher: Publisher, start: int, batch: Batch) -> Data:
         name, form, settled = self.address.name, batch.message_format, batch.settled
-        return m.Data(name, publisher.publisher_id, publisher.term, start, form, settled, batch.tags, batch.payloads)
+        return Data(name, publisher.publisher_id, publisher.term, start, form, settled, batch.tags, batch.payloads)
 
     def _note_run(self, publisher: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
         if self.runs.runs:
@@ -240,7 +241,7 @@ class Records:
 
     # ------------------------------------------------------------------------------------------------------- acceptance
 
-    def on_accept(self, sender: str, message: m.Accept) -> None:
+    def on_accept(self, sender: str, message: Accept) -> None:
         """A home has accepted these copies, which all its subscriptions shared (protocol 6.3, 6.5)."""
         awaited = self.awaited.get(sender)
         if awaited is None:
@@ -472,7 +473,7 @@ class Records:
             return
         ranges = self.settled.take()
         if self.reached:
-            self.core.multicast(self.reached, m.Settle(self.address.name, ranges))
+            self.core.multicast(self.reached, Settle(self.address.name, ranges))
             publishers = self.address.ingress.publishers.values()
             if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
-from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Glance
 from amqp10.termini import EXPIRE_LINK_DETACH, Target
 from amqp10.types import Symbol

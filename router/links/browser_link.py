@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amqp10.events import Dispositions, LinkFlow
 from amqp10.performatives import SND_SETTLED
+from amqp10.runs import Dispositions, LinkFlow
 from router.core.ports import SubscriberAnswer, Term
 from router.core.selecting import wanted_of
 from router.links.negotiation import COPY, answer_properties, answer_source

@@ -23,22 +23,20 @@ from amqp10.errors import (
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
-    Dispositions,
     Event,
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    LinkFlow,
     ResumedTransfer,
     SessionBegun,
     SessionEnded,
     SessionFlow,
     TransferPart,
-    Transfers,
 )
 from amqp10.link import Link
 from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sasl import Step
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

@@ -28,9 +28,9 @@ from amqp10.errors import (
     DecodeError,
     RemoteProtocolError,
 )
-from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import AmqpValue, Message, Properties
 from amqp10.termini import Target
 from amqp10.types import Int, Symbol

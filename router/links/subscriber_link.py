@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import NOT_IMPLEMENTED
-from amqp10.events import Dispositions, LinkFlow
+from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sections import header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session

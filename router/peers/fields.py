@@ -13,8 +13,9 @@ from itertools import accumulate, starmap
 from typing import Any, Final
 
 from router.core.intervals import OPEN, Range
-from router.core.messages import UNKNOWN, Expected, KeptItem, PeerProtocolError, Rejection, SubscriptionName
+from router.core.messages import UNKNOWN, Expected, KeptItem, PeerProtocolError, SubscriptionName
 from router.core.ports import MapState, Term
+from router.core.traffic import Rejection
 
 MAX_TAG: Final = 32
 _NO_PAYLOAD: Final = 0xFFFFFFFF

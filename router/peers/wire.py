@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from router.core.intervals import OPEN
 from router.core.messages import (
-    Accept,
     AcceptSync,
     Again,
     Answer,
@@ -27,7 +26,6 @@ from router.core.messages import (
     Call,
     Called,
     Credit,
-    Data,
     Declaration,
     DeclaredAddress,
     Draining,
@@ -58,7 +56,6 @@ from router.core.messages import (
     Recall,
     Recalled,
     Return,
-    Settle,
     SettleTags,
     Stopped,
     SubscriptionNews,
@@ -66,6 +63,7 @@ from router.core.messages import (
     Taken,
     Turn,
 )
+from router.core.traffic import Accept, Data, Settle
 from router.peers.fields import (
     F64,
     U16,

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from amqp10.events import Transfers
 from amqp10.frames import AMQP_HEADER
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import Begin, Open, Performative
+from amqp10.runs import Transfers
 from amqp10.termini import Source
 from chaos.fuzz.targets import frame
 from router.config import AddressConfig, Limits, RouterConfig

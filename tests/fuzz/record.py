@@ -12,11 +12,12 @@ from typing import Any
 import proton
 
 from amqp10.connection import Connection
-from amqp10.events import Event, LinkAttaching, Transfers
+from amqp10.events import Event, LinkAttaching
 from amqp10.frames import AMQP_HEADER
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Transfers
 from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

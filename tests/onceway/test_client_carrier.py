@@ -83,9 +83,9 @@ class Loop:
     def client(self, cost_s: float) -> FakeConnection:
         carrier = ClientCarrier(self, self.shares)  # type: ignore[arg-type]
         carrier.transport = FakeTransport()  # type: ignore[assignment]
-        carrier.carried = connection = FakeConnection(self, cost_s)  # type: ignore[assignment]
+        carrier.carried = carrier.client = connection = FakeConnection(self, cost_s)  # type: ignore[assignment]
         self.carriers.append(carrier)
-        return connection  # type: ignore[return-value]
+        return connection
 
     def turn(self, *sizes: int) -> float:
         """What was called soon, then reads: everybody who is read has so many bytes. Seconds that it took."""

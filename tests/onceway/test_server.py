@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from amqp10.connection import Connection
-from amqp10.events import Dispositions, Event, LinkAttached, LinkDetached, Transfers
+from amqp10.events import Event, LinkAttached, LinkDetached
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Message
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import ConnectionOpened, Dispositions, Transfers
+from amqp10.events import ConnectionOpened
 from amqp10.outcomes import ACCEPTED, RELEASED, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Message, Properties
 from amqp10.sender import SenderLink
 from amqp10.termini import Source, Target

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import ConnectionClosed, ConnectionOpened, Dispositions
+from amqp10.events import ConnectionClosed, ConnectionOpened
 from amqp10.frames import FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE
+from amqp10.runs import Dispositions
 from router.core.ports import ACCEPTED
 from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, Rejected
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Message
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol, ULong

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amqp10.codec import encode_value
-from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED
 from amqp10.performatives import RCV_FIRST
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Timestamp, ULong

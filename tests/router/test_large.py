@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from amqp10.errors import DECODE_ERROR, DETACH_FORCED, MESSAGE_SIZE_EXCEEDED
-from amqp10.events import Dispositions, LinkDetached, ResumedTransfer, TransferPart, Transfers
+from amqp10.events import LinkDetached, ResumedTransfer, TransferPart
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Data, Message, Properties
 from amqp10.sender import SenderLink
 from amqp10.termini import Target

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import Dispositions, LinkFlow, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import SND_SETTLED
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sections import Header, Message
 from amqp10.termini import Source
 from amqp10.types import Described, ULong

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import LinkFlow
 from amqp10.performatives import RCV_SECOND
+from amqp10.runs import LinkFlow
 from amqp10.sender import SenderLink
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from amqp10.annotations import message_annotation
-from amqp10.events import Dispositions
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
+from amqp10.runs import Dispositions
 from amqp10.sections import Message
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Symbol, ULong

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import LinkFlow
 from amqp10.performatives import RCV_FIRST
+from amqp10.runs import LinkFlow
 from amqp10.sections import Message
 from router.config import RouterConfig
 from router.core.waiting import Waiting

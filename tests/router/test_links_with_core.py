@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import Dispositions, LinkAttached, LinkDetached, LinkFlow, ResumedTransfer, Transfers
+from amqp10.events import LinkAttached, LinkDetached, ResumedTransfer
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong

@@ -7,6 +7,7 @@ import pytest
 from amqp10.sections import Message
 from router.config import RouterConfig
 from router.core import messages as m
+from router.core.traffic import Settle
 from router.links.management import Request, answer_to
 from router.peers.wire import decode, encode
 from router.policies import Identity
@@ -100,7 +101,7 @@ def test_what_is_no_message_breaks_the_protocol(message: m.Message) -> None:
 
 def test_a_settlement_alone_waits_for_the_next_message_for_the_tick_or_for_the_end_of_the_session() -> None:
     a = Pair().a
-    settle = m.Settle("t", [(0, 1)])
+    settle = Settle("t", [(0, 1)])
     for message, sent in ((settle, False), (m.Finish("t", 1, False), True)):
         a.core.multicast(("b",), message)
         assert a.must_send == sent

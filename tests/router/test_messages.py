@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from router.core import messages as m
 from router.core.intervals import OPEN
+from router.core.traffic import Accept, Data, Settle
 from router.peers.wire import LARGE, decode, encode, encode_parts
 
 TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
@@ -33,13 +34,13 @@ EXPECTED = st.just(m.UNKNOWN) | TAGS
 
 
 @st.composite
-def data(draw: st.DrawFn) -> m.Data:
+def data(draw: st.DrawFn) -> Data:
     tags = draw(st.lists(TAG.filter(bool), min_size=1, max_size=5))
     payloads = [draw(st.binary(max_size=40)) for _ in tags]
     position = draw(st.integers(0, 1 << 60))
     settled = draw(st.booleans())
     is_open = not settled and len(tags) == 1 and draw(st.booleans())
-    return m.Data(draw(ADDRESS), draw(PID), draw(TERM), position, draw(U32), settled, tags, payloads, is_open)
+    return Data(draw(ADDRESS), draw(PID), draw(TERM), position, draw(U32), settled, tags, payloads, is_open)
 
 
 @st.composite
@@ -105,9 +106,9 @@ MESSAGE = st.one_of(
     st.builds(m.Leave, ADDRESS, NAME, TERM, st.booleans()),
     st.builds(m.Sync, ADDRESS, PID, U64, TERM, NAME, TERM, st.lists(entries(), max_size=3), EXPECTED),
     data(),
-    st.builds(m.Accept, ADDRESS, st.lists(REJECTION, max_size=4)),
+    st.builds(Accept, ADDRESS, st.lists(REJECTION, max_size=4)),
     st.builds(m.AcceptSync, ADDRESS, NAME, TERM, st.lists(REJECTION, max_size=4)),
-    st.builds(m.Settle, ADDRESS, st.lists(RANGE, max_size=4)),
+    st.builds(Settle, ADDRESS, st.lists(RANGE, max_size=4)),
     st.builds(m.SettleTags, ADDRESS, PID, TERM, st.lists(TAG.filter(bool), max_size=4)),
     st.builds(m.Draining, st.booleans()),
     st.builds(m.Call, U64, st.booleans()),
@@ -153,7 +154,7 @@ def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
 def test_large_payloads_are_parts_of_their_own(sizes: tuple[int, ...]) -> None:
     payloads = [bytes([i]) * size for i, size in enumerate(sizes)]
     tags = [b"%d" % i for i in range(len(sizes))]
-    message = m.Data("a", b"12345678", (1, "a"), 7, 0, False, tags, payloads)
+    message = Data("a", b"12345678", (1, "a"), 7, 0, False, tags, payloads)
     assign = m.Assign("a", b"12345678", (1, "a"), ("c", "n"), (2, "a"), 1, False, 0, 7, 0, tags, payloads)
     for each in (message, assign):
         parts = encode_parts(each)
@@ -204,11 +205,11 @@ def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Mes
         b"",
         b"\xff\0\0",
         b"\x0c\0\1a\xff\xff\xff\xff",  # four thousand million ranges in no bytes
-        encode(m.Settle("a", [(5, 5)])),
-        encode(m.Settle("a", [(7, 5)])),
-        encode(m.Settle("a", [(7, OPEN)])),
+        encode(Settle("a", [(5, 5)])),
+        encode(Settle("a", [(7, 5)])),
+        encode(Settle("a", [(7, OPEN)])),
         encode(m.SettleTags("a", b"12345678", (1, "a"), [b"x" * 33])),
-        encode(m.Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
+        encode(Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
         encode(m.Sync("a", b"12345678", 1, (1, "a"), ("c", "n"), (1, "a"), [OUTSIDE], [])),
         encode(m.Recalled("a", ("c", "n"), (1, "a"), (1, "a"), 1, [(b"t", 4, 1)])),
         encode(m.Recalled("a", ("c", "n"), (1, "a"), (1, "a"), 1, [(b"t", 0, 1)])),

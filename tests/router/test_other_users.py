@@ -12,10 +12,10 @@ import pytest
 
 from amqp10.annotations import message_annotation
 from amqp10.errors import NOT_FOUND
-from amqp10.events import Dispositions, LinkFlow, Transfers
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, Attach
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sections import Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong

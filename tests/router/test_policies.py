@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from amqp10.events import Transfers
 from amqp10.performatives import RCV_FIRST
+from amqp10.runs import Transfers
 from amqp10.sasl import ANONYMOUS_IDENTITY, Plain, server_mechanisms
 from amqp10.sections import Message
 from amqp10.termini import Source, Target

@@ -7,10 +7,10 @@ from hashlib import blake2b
 
 import pytest
 
-from amqp10.events import LinkFlow, Transfers
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import SND_SETTLED
+from amqp10.runs import LinkFlow, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol

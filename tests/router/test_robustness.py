@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.core import messages as m
+from router.core.traffic import Accept, Data, Settle
 from router.peers.wire import decode
 from tests.router.harness import SHORT, TOPIC, Mesh
 
@@ -12,10 +13,10 @@ from tests.router.harness import SHORT, TOPIC, Mesh
 @pytest.mark.parametrize(
     "message",
     [
-        m.Data(TOPIC, b"unknown!", (1, "b"), 0, 0, False, [b"t"], [b"p"]),
-        m.Accept(TOPIC, [(0, 10_000, 0)]),
+        Data(TOPIC, b"unknown!", (1, "b"), 0, 0, False, [b"t"], [b"p"]),
+        Accept(TOPIC, [(0, 10_000, 0)]),
         m.AcceptSync(TOPIC, ("no", "one"), (1, "b"), [(0, 10, 3)]),
-        m.Settle(TOPIC, [(0, 10_000), (5, 7)]),
+        Settle(TOPIC, [(0, 10_000), (5, 7)]),
         m.SettleTags(TOPIC, b"unknown!", (1, "b"), [b"t"]),
         m.Flush(TOPIC, b"unknown!", 1, (1, "b")),
         m.PubDown(TOPIC, b"unknown!", (1, "b")),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import Dispositions, LinkAttached, Transfers
+from amqp10.events import LinkAttached
 from amqp10.outcomes import ACCEPTED, Rejected
+from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Message
 from amqp10.termini import Source
 from amqp10.types import Described, Symbol

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from amqp10.events import Dispositions, LinkAttaching, LinkFlow
+from amqp10.events import LinkAttaching
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, DeliveryState, Rejected
+from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
 from onceway.client.protocol.events import Arrived
 from onceway.errors import UsageError

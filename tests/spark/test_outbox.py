@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
+from amqp10.events import Event, LinkAttaching
 from amqp10.outcomes import ACCEPTED, Error, Rejected, Released
+from amqp10.runs import Dispositions, Transfers
 from onceway.client.connection import Connection, connect
 from onceway.errors import JournalCorrupt, JournalFull
 from onceway.spark.errors import OutboxBehind, OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused

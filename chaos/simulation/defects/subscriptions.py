@@ -17,9 +17,10 @@ from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscriber import Subscriber
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.traffic import Accept
 
 
-def accept_by_tag(self: Records, sender: str, message: m.Accept) -> None:
+def accept_by_tag(self: Records, sender: str, message: Accept) -> None:
     """Whatever copy of a record that home was asked about, its ACCEPT is about all of them."""
     removed = []
     for start, stop, _ in message.ranges:

@@ -7,9 +7,10 @@ from operator import itemgetter
 from typing import Any
 
 from amqp10.errors import DETACH_FORCED, STOLEN
-from amqp10.events import Dispositions, Event, LinkAttached, LinkFlow, SessionFlow
+from amqp10.events import Event, LinkAttached, SessionFlow
 from amqp10.outcomes import Accepted, Rejected, Released
 from amqp10.performatives import SND_MIXED, SND_SETTLED, SND_UNSETTLED, Source, Target
+from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
 from chaos.simulation.world.clients import MEMORY, RECOVERING, STATES, UNIQUE, Client, body_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amqp10.errors import DETACH_FORCED, STOLEN
-from amqp10.events import Dispositions, Event, LinkAttached, ResumedTransfer, Transfers
+from amqp10.events import Event, LinkAttached, ResumedTransfer
 from amqp10.outcomes import Modified, Released
 from amqp10.performatives import RCV_FIRST, SND_UNSETTLED, Source, Target
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, Transfers
 from amqp10.types import Symbol, UInt, ULong
 from chaos.simulation.world.clients import (
     FOREVER,

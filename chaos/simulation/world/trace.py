@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from amqp10.performatives import Attach, Detach, Disposition, Flow, decode_performative
+from amqp10.record import values
 from chaos.simulation.world.clients import Client
 from chaos.simulation.world.pipes import frames_of, kind_of
 from chaos.simulation.world.publishers import Publisher
@@ -190,11 +191,10 @@ def some_bytes(size: int) -> str:
 def said_between_routers(data: Received) -> str:
     message = decode(data)
     told = []
-    for each in fields(message):
-        value = getattr(message, each.name)
-        if each.name in ("address", "payloads", "sizes", "timeout_s") or value is None or value in ((), [], False):
+    for name, value in values(message).items():
+        if name in ("address", "payloads", "sizes", "timeout_s") or value is None or value in ((), [], False):
             continue
-        told.append(f"{each.name} {brief(value)}")
+        told.append(f"{name} {brief(value)}")
     text = f"{type(message).__name__.upper()} {', '.join(told)}"
     return text if len(text) <= 110 else text[:107] + "..."
 

@@ -21,18 +21,16 @@ from amqp10.errors import NOT_ALLOWED
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
-    Dispositions,
     Event,
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    LinkFlow,
     ResumedTransfer,
     SessionBegun,
     SessionEnded,
-    Transfers,
 )
 from amqp10.outcomes import Error
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from onceway.client.journal import Journal, MemoryJournal

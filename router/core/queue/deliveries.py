@@ -17,6 +17,7 @@ from router.core.ports import Outcome, Term
 from router.core.queue.consumer import NOBODY, Consumer, Grant
 from router.core.queue.free import added, data_of
 from router.core.subscriber import Subscriber
+from router.core.traffic import Data, Rejection
 
 if TYPE_CHECKING:
     from router.core.queue.address import QueueAddress
@@ -38,12 +39,12 @@ class QueueDeliveries(Deliveries):
         self.homes_changed = False  # of publishers
         self.homes: tuple[str, ...] = ()
         self._credit_changed: dict[Consumer, None] = {}
-        self._returns: dict[tuple[str, m.SubscriptionName, Term], list[m.Rejection]] = {}
+        self._returns: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
 
     def handlers(self) -> m.Handlers:
         return {**super().handlers(), m.Assign: self.on_assign, m.Stopped: self.on_stopped}
 
-    def on_data(self, sender: str, message: m.Data) -> None:
+    def on_data(self, sender: str, message: Data) -> None:
         raise m.PeerProtocolError("DATA at a queue")
 
     # ----------------------------------------------------------------------------------------------------------- credit

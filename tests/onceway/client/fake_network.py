@@ -12,19 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from amqp10.connection import Connection
-from amqp10.events import (
-    ConnectionClosed,
-    Dispositions,
-    Event,
-    LinkAttaching,
-    LinkDetached,
-    LinkFlow,
-    SessionEnded,
-    Transfers,
-)
+from amqp10.events import ConnectionClosed, Event, LinkAttaching, LinkDetached, SessionEnded
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Released
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

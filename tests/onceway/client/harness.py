@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqp10.connection import Connection
-from amqp10.events import (
-    ConnectionOpened,
-    Dispositions,
-    Event,
-    LinkAttaching,
-    LinkFlow,
-    SessionBegun,
-    SessionEnded,
-    Transfers,
-)
+from amqp10.events import ConnectionOpened, Event, LinkAttaching, SessionBegun, SessionEnded
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Received
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import onceway
-from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
+from amqp10.events import Event, LinkAttaching
+from amqp10.runs import Dispositions, Transfers
 from onceway.client.driver import why_failed
 from onceway.errors import (
     AttachTimeout,

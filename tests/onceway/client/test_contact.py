@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from amqp10.events import LinkAttaching, LinkFlow
+from amqp10.events import LinkAttaching
 from amqp10.frames import EMPTY_FRAME
 from amqp10.outcomes import ACCEPTED, Error
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import LinkFlow
 from amqp10.termini import Target
 from onceway.client.journal import MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Undecided

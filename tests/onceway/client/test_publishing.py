@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from amqp10.connection import Connection
-from amqp10.events import LinkAttaching, LinkFlow
+from amqp10.events import LinkAttaching
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.receiver import ReceiverLink
+from amqp10.runs import LinkFlow
 from amqp10.sasl import Anonymous, server_mechanisms
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target

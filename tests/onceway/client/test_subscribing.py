@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 
 import pytest
 
-from amqp10.events import LinkFlow
 from amqp10.outcomes import ACCEPTED
+from amqp10.runs import LinkFlow
 from onceway.client.protocol.events import Attached, Drained
 from tests.onceway.client.harness import (
     Rig,
