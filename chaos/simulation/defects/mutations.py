@@ -86,7 +86,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "answer_says_since_when": ("crossing", 229),
     "answered_before_those_who_start_have_met": ("near", 351),
     "apart_for_three_timeouts": ("long-apart", 12),
-    "asks_no_proof": ("crossing", 152),
+    "asks_no_proof": ("crossing", 446),
     "attach_and_detach_read_late": ("sparse", 2),
     "attach_read_late_plain": ("all-die", 13),
     "broken_and_gone_before_it_was_told": ("near", 485),
