@@ -27,6 +27,7 @@ PIECE_S: Final = 0.0001  # readers' work at once
 SHARE: Final = 0.1  # of the loop's time
 TIMER_S: Final = 0.001  # uvloop makes a shorter one none at all
 KEPT: Final = 100  # times as long as making the sums took, they are kept
+NAMES_KEPT: Final = 1_000  # the same for copying the names of all addresses, which is done at once
 FRESH_S: Final = 0.005  # sums that took less are made for each request
 SUMS_WITHIN_S: Final = 1.0  # so long a request waits for sums that are being made; then it gets the last ones
 SORTED: Final = 500  # names at once
@@ -98,13 +99,21 @@ class Pace:
 class Overview:
     """The status of one router, for those who ask."""
 
-    def __init__(self, source: Source, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.pace = Pace(clock)
+    def __init__(
+        self,
+        source: Source,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.pace = Pace(clock, cpu)
         self._source = source
         self._clock = clock
+        self._cpu = cpu
         self._sums = Sums()
         self._sums_at = -inf  # when they were begun
         self._keep_s = 0.0
+        self._names: list[str] = []
+        self._names_until = -inf
         self._making: asyncio.Task[None] | None = None
 
     async def summary(self) -> Document:
@@ -156,11 +165,20 @@ class Overview:
         self._keep_s = took * KEPT if took > FRESH_S else 0.0
 
     def _add_all(self, sums: Sums) -> Generator[None, None, None]:
-        for name in self._source.address_names():
+        for name in self._all_names():
             document = yield from self._source.report(name)
             if document is not None:
                 sums.add(name, document)
             yield
+
+    def _all_names(self) -> list[str]:
+        now = self._clock()
+        if now >= self._names_until:
+            began = self._cpu()
+            self._names = self._source.address_names()
+            took = self._cpu() - began
+            self._names_until = now + (took * NAMES_KEPT if took > PIECE_S else 0.0)
+        return self._names
 
     async def page(self, after: str = "", limit: int = PAGE) -> tuple[list[str], str | None]:
         """The next addresses, each as `"name": {...}` in JSON, and the name to go on after; None at the end."""
@@ -173,7 +191,7 @@ class Overview:
     def _first(self, after: str, number: int) -> Generator[None, None, list[str]]:
         """So many names, in order, of those behind `after`."""
         first: list[str] = []
-        names = self._source.address_names()
+        names = self._all_names()
         for start in range(0, len(names), SORTED):
             last = first[-1] if len(first) == number else None
             some = [name for name in names[start : start + SORTED] if name > after and (last is None or name < last)]

@@ -8,13 +8,14 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Generator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from onceway.admin import AdminServer
 from onceway.listeners import reachable
-from onceway.overview import Measured, Pace, Source
+from onceway.overview import Measured, Overview, Pace, Source
 from onceway.probe import Probe
 from onceway.status import Sums, state_of, summarize
 from onceway.topology import format_host_port
@@ -299,6 +300,16 @@ async def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
             assert (await probe.get(url + "/readyz")) == (200, b"ready\n")
             await probe.get(url + "/metrics")
         assert router.asked == 100
+
+
+@pytest.mark.parametrize(("took_s", "copies"), [(0.00009, 2), (0.001, 1)])
+async def test_names_that_take_long_to_copy_are_kept(took_s: float, copies: int) -> None:
+    router, now, found = Wide(3), count(step=took_s), []
+    overview = Overview(router, lambda: 0.0, lambda: next(now))
+    for name in ("z-1", "z-2"):
+        found.append(len((await overview.page())[0]))
+        router.names.append(name)
+    assert found == [3, 2 + copies]
 
 
 async def test_a_reader_gets_a_tenth_of_the_time() -> None:
