@@ -223,7 +223,8 @@ class Edge:
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Client(self), self._host, self.port, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
+        server: Any = self._server  # uvloop has a list where asyncio has a tuple, and compiled code would refuse it
+        self.port = server.sockets[0].getsockname()[1]
         self.log.info("metadata_listening", "clients are served at {at}", at=f"{self._host}:{self.port}")
 
     async def _publish(self, publisher: Publisher) -> None:

@@ -89,7 +89,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Carrier(self), host, port, backlog=1024)
         self._sweep = loop.call_later(SWEEP_S, self._sweep_timers)
-        found: int = self._server.sockets[0].getsockname()[1]
+        server: Any = self._server  # uvloop has a list where asyncio has a tuple, and compiled code would refuse it
+        found: int = server.sockets[0].getsockname()[1]
         return found
 
     async def stop(self) -> None:
