@@ -73,3 +73,21 @@ def test_subscription_that_is_declared_later_may_miss_what_was_sent_before() -> 
     assert [mid for _, mid, _, _ in checker.missed] == [("p0", 0)], "it has to be told"
     with pytest.raises(Violation, match="s0 has not accepted it"):
         checker.told_accepted(("p0", 1), ("B", 1))
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_subscription_that_is_declared_again_need_not_be_told_where_its_process_forgets(forgets: bool) -> None:
+    checker = Checker(strict=False, may_have_holes=False)
+    checker.confirmed("s0")
+    for number in range(2):
+        checker.sent(("p0", number))
+    checker.declare("s0", later=True)
+    checker.told_accepted(("p0", 0), ("B", 1))
+    if forgets:
+        checker.forgot("s0")
+    checker.told_accepted(("p0", 1), ("B", 1))
+    if forgets:
+        checker.quiescent({("B", 1)})
+    else:
+        with pytest.raises(Violation, match="missed"):
+            checker.quiescent({("B", 1)})

@@ -82,8 +82,13 @@ class Checker:
     """Those of them that were declared later, with what had been sent before: a router may have accepted that, and they
     may be told of the gap."""
 
+    forgetful: set[str] = field(default_factory=set)
+    """Those of them that have since forgotten all, as their process restarted, or as they read that a file had removed
+    them. They know of no gap."""
+
     def declare(self, *names: str, later: bool = False) -> None:
         """All files declare these now, and no others."""
+        self.forgetful.intersection_update(self.declared)
         for name in self.declared - {*names}:
             self.declared.discard(name)
             self.added.pop(name, None)
@@ -126,7 +131,8 @@ class Checker:
                 name = life.subscriber
                 if self.strict or (name in self.declared and mid not in self.added.get(name, ())):
                     raise Violation(f"G1 {mid} is accepted but {name} has not accepted it")
-                self.missed.append((life, mid, at, len(self.deaths)))
+                if name not in self.forgetful:
+                    self.missed.append((life, mid, at, len(self.deaths)))
 
     def publisher_told(self, name: str, why: str, cause: bool = False) -> None:
         self.told.append((name, why))
@@ -206,6 +212,9 @@ class Checker:
         """The application has lost its memory: it knows of nothing that it has been handed."""
         self.closed(name)
         self.deliveries.pop(name, None)
+        if name in self.added:
+            self.forgetful.add(name)
+            self._end(name, "told")
 
     def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
         """The application has released it: it may come again, unless it has come too often (last; protocol 6.4)."""
