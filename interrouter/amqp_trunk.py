@@ -137,8 +137,8 @@ class AmqpTrunk(Trunk):
                         self._answer(event)
                     elif self.server:
                         self._attach(event.session)
-                except LocalProtocolError as error:  # the neighbour allows only one link, or only tiny frames
-                    network.fail(self, NOT_ALLOWED, str(error), now)
+                except LocalProtocolError as refused:  # the neighbour allows only one link, or only tiny frames
+                    network.fail(self, NOT_ALLOWED, str(refused), now)
             elif isinstance(event, LinkAttached):
                 pass  # if this is a refusal, LinkDetached follows
             elif isinstance(event, ConnectionClosed):

@@ -93,8 +93,8 @@ class AnonymousLink(PublisherLink):
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue
-            except DecodeError as error:
-                self._reject(delivery_id, event.settled, error.condition, f"this is no message: {error}")
+            except DecodeError as malformed:
+                self._reject(delivery_id, event.settled, malformed.condition, f"this is no message: {malformed}")
                 continue
             self._take(port, (delivery_id, tag, payload, event.settled, message_format), now)
 
