@@ -39,6 +39,8 @@ def tag_prefix(publisher_id: bytes, incarnation: int) -> bytes:
 
 def outgoing_tags(prefix: bytes, tags: list[bytes]) -> list[bytes]:
     """Returns the tags that subscribers see: at most 32 bytes, the same at every router (protocol 1.7)."""
+    if len(tags) == 1 and len(tags[0]) <= LONG_TAG:
+        return [prefix + tags[0]]
     if max(map(len, tags), default=0) > LONG_TAG:
         tags = [t if len(t) <= LONG_TAG else blake2b(t, digest_size=16).digest() for t in tags]
     return list(map(prefix.__add__, tags))

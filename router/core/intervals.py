@@ -193,6 +193,8 @@ class IntervalSet:
 
     def take(self) -> list[Range]:
         """Empties it. Returns what was there."""
+        if len(self.starts) == 1:
+            return [(self.starts.pop(), self.stops.pop())]
         ranges = list(zip(self.starts, self.stops, strict=True))
         self.starts.clear()
         self.stops.clear()

@@ -317,11 +317,11 @@ class Records:
 
     def _blockers(self) -> list[IntervalSet]:
         """Returns the sets in which something is."""
-        blockers = []
-        for each in (*self.awaited.values(), *self.address.feeds.awaited.values(), self.unfinished):
-            if each.starts:
-                blockers.append(each)
-        for entry in list(self.owing):
+        blockers = [each for each in self.awaited.values() if each.starts]
+        blockers += [each for each in self.address.feeds.awaited.values() if each.starts]
+        if self.unfinished.starts:
+            blockers.append(self.unfinished)
+        for entry in list(self.owing) if self.owing else ():
             if entry.owed:
                 blockers.append(entry.owed)
             if entry.syncing:
