@@ -356,6 +356,9 @@ class Ingress:
         publisher.slack -= len(batch.tags)
         if publisher.slack <= 0:
             self.core.window_changed(publisher)
+        if publisher.held_parts:  # protocol 6.12.10; the session's window bounds them
+            publisher.held_parts.append(batch)
+            return
         if publisher.phase is Phase.READY:
             self._take(publisher, batch)
             return
@@ -396,14 +399,20 @@ class Ingress:
         """The link is ready, or it is the publisher's turn."""
         parts, publisher.held_parts = publisher.held_parts, []
         for part in parts:
-            if not publisher.dropped:
+            if publisher.dropped:
+                return
+            if isinstance(part, Part):
                 self.part(publisher, part)
+            elif publisher.held_parts:
+                publisher.held_parts.append(part)
+            else:
+                self._take(publisher, part)
 
     def _hold_part(self, publisher: Publisher, part: Part) -> None:
         """They are bounded by the session's window, but for one that is asked for its sign of life."""
         publisher.held_parts.append(part)
         most = self.core.config.max_message_size
-        if sum([len(each.payload) for each in publisher.held_parts]) > most:
+        if sum([len(each.payload) for each in publisher.held_parts if isinstance(each, Part)]) > most:
             port = publisher.port
             self.detach(publisher, False)
             port.detach(MESSAGE_SIZE_EXCEEDED, f"more than {most} bytes before a sign of life", {}, True)

@@ -190,7 +190,7 @@ class RunList(Generic[R]):
         return len(self.runs)
 
     def append(self, key: int, run: R) -> None:
-        assert not self.keys or key >= self.keys[-1]
+        assert not self.keys or key >= self.keys[-1], f"key {key} comes after {self.keys[-1]}"
         self.keys.append(key)
         self.runs.append(run)
 

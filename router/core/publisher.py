@@ -63,6 +63,17 @@ class Batch:
         self.message_format = message_format
         self.begins = begins
 
+    def without(self, first: int, last: int) -> list[Batch]:
+        """What is left of it without these deliveries; all of it if it is pre-settled."""
+        low, high = max(first - self.first_id, 0), min(last + 1 - self.first_id, len(self.tags))
+        if self.settled or low >= high:
+            return [self]
+        return [
+            Batch(self.first_id + a, self.tags[a:b], self.payloads[a:b], False, self.message_format)
+            for a, b in ((0, low), (high, len(self.tags)))
+            if a < b
+        ]
+
 
 class Publisher:
     """A publisher's attachment at this router."""
@@ -177,7 +188,8 @@ class Publisher:
         self.held: list[Batch] = []
         self.held_count = 0
         self.held_bytes = 0
-        self.held_parts: list[Part] = []  # of one large delivery, which began before the link was ready
+        # of a large delivery, which began before the link was ready or waits for its turn, and what came behind it
+        self.held_parts: list[Part | Batch] = []
         self.unfinished: int | None = None  # position of its large delivery whose last part has not come
         self.held_back = False  # it is too far ahead (protocol 6.12)
         # tags that it may still send again
@@ -260,22 +272,20 @@ class Publisher:
 
     def forget_held(self, first: int, last: int) -> None:
         """Forgets held transfers that the publisher has settled before they could be taken (protocol 5.1)."""
-        left: list[Batch] = []
-        for held in self.held:
-            low, high = max(first - held.first_id, 0), min(last + 1 - held.first_id, len(held.tags))
-            if held.settled or low >= high:
-                left.append(held)
-                continue
-            for a, b in ((0, low), (high, len(held.tags))):
-                if a < b:
-                    part = Batch(held.first_id + a, held.tags[a:b], held.payloads[a:b], False, held.message_format)
-                    left.append(part)
-        self._keep(left)
+        if self.held:
+            self._keep([left for held in self.held for left in held.without(first, last)])
+        parts, self.held_parts = self.held_parts, []
+        for held in parts:
+            if isinstance(held, Batch):
+                self.held_parts += held.without(first, last)
+            elif not first <= held.delivery_id <= last:
+                self.held_parts.append(held)
 
     def keep_presettled(self) -> bool:
         """Drops all held transfers but pre-settled ones, which are forwarded when the barrier completes even if the
         link has gone (protocol 6.9). Says whether there are any."""
-        self._keep([held for held in self.held if held.settled])
+        behind = [each for each in self.held_parts if isinstance(each, Batch)]
+        self._keep([held for held in (*self.held, *behind) if held.settled])
         self.held_parts = []
         return bool(self.held)
 

@@ -401,10 +401,8 @@ class Records:
     def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None:
         """The publisher has settled these deliveries: their records are forgotten, even if it was told no outcome yet
         (protocol 6.6)."""
-        if publisher.held:
+        if publisher.held or publisher.held_parts:
             publisher.forget_held(first, last)
-        if publisher.held_parts:
-            publisher.held_parts = [part for part in publisher.held_parts if not first <= part.delivery_id <= last]
         for low, high in publisher.live.remove(first, last + 1):
             for run, a, b in publisher.runs.pieces(low, high):
                 self._settle_run(publisher, run, run.start + a, run.start + b)

@@ -8,7 +8,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
 from router.core.ingress import Ingress
 from router.core.irregular import Irregular
-from router.core.publisher import Publisher
+from router.core.publisher import Batch, Publisher
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscriber import Subscriber
@@ -46,6 +46,15 @@ def begins_at_once(self: Turns, publisher: Publisher) -> None:
     self._given()
 
 
+def overtaking(self: Ingress, publisher: Publisher, batch: Batch) -> None:
+    parts, publisher.held_parts = publisher.held_parts, []
+    TRANSFERS(self, publisher, batch)
+    publisher.held_parts = parts
+
+
+TRANSFERS = Ingress.transfers
+
+
 def held_back_with_credit(self: Ingress, publisher: Publisher, reason: str) -> bool:
     return bool(reason) and WITHHELD(self, publisher, reason)
 
@@ -75,6 +84,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "large_released": ([(Deliveries, "_release", released_and_not_asked_for)], "G4"),
     # protocol 6.12.10: s0 is in the middle of the one, s1 in the middle of the other
     "large_two_at_a_time": ([(Turns, "want", begins_at_once)], "both wait"),
+    # protocol 6.12.10: p0's second message is taken before its first, which has the lower delivery-id
+    "large_waits_with_others_behind_it": ([(Ingress, "transfers", overtaking)], "key"),
     # protocol 8.5.2: what p0 could not send is settled while its session is held back
     "large_sent_again_waits_for_its_turn": ([(Ingress, "_is_credit_withheld", held_back_with_credit)], "G2"),
     # protocol 8.5.5: what waits for its turn is settled

@@ -114,6 +114,19 @@ def large_two_at_a_time(world: Worlds) -> None:
     s.finish()
 
 
+def large_waits_with_others_behind_it(world: Worlds) -> None:
+    """p0's large message at B waits for the end of p1's. What p0 has sent behind it comes after it."""
+    publishers = [P("p0"), P("p1")]
+    publishers[0].size, publishers[1].size, publishers[1].stops = 1_500, 4_000, 1_000
+    s = Schedule(world("AB", publishers, [S()], stream_above=600, max_frame_size=1_024))
+    s.up("s0@A", "p0@B", "p1@A").hold(("go_on",)).send("p1").step("go_on", "p1").run()
+    s.hold(("r2c", s.cid("p0"))).send("p0").run()
+    publishers[0].size = 0
+    s.send("p0").run()
+    s.release().finish()
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1), ("p1", 0)}
+
+
 def _sent_again_behind_another(world: Worlds, kind: str) -> Schedule:
     """s0 has p0's large message and does not accept it. p0 loses its connection, and p1 is in the middle of one."""
     publishers = [P("p0", kind), P("p1")]
