@@ -81,7 +81,7 @@ class Pace:
         while True:
             async with self._lock:
                 pause = self._next - self._clock()
-                if pause > 0:
+                if pause > 0 or total:  # also where this process stood still in the meantime
                     await asyncio.sleep(max(pause, TIMER_S))  # what is read meanwhile has its turns
                 began = cpu()
                 try:
