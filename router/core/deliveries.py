@@ -301,9 +301,7 @@ class Deliveries:
                     self._reject(subscriber, removed)
                 accepted += removed
                 if subscriber.settles_on_accept and not settled:
-                    offset = run.first_id - run.start
-                    for a, b in subscriber.settled_on_wire.missing([(start, stop)]):
-                        subscriber.port.settle(a + offset, b + offset - 1)
+                    subscriber.settle_on_wire(start, stop, run.first_id + start - run.start)
                 if subscriber.settles_on_accept or settled:
                     subscriber.settled_on_wire.add(start, stop)
         if accepted:
@@ -392,8 +390,7 @@ class Deliveries:
         self.counters.subscriber_released += stop - start
         first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
         if not settled:
-            for a, b in subscriber.settled_on_wire.missing([(start, stop)]):  # the old delivery is settled first
-                subscriber.port.settle(first + a - start, first + b - start - 1)
+            subscriber.settle_on_wire(start, stop, first)  # the old delivery is settled first
         for delivery in take_out(self.log, subscriber, start, stop, first):
             position = start + delivery.order - first
             delivery.position = position

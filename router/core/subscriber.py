@@ -576,6 +576,13 @@ class Subscriber:
                 found.append((run.first_id + low, run.first_id + high))
         return found
 
+    def settle_on_wire(self, start: int, stop: int, first_id: int) -> None:
+        """Sends dispositions with settled = true for log positions whose delivery-ids follow each other from `first_id`
+        on, less what is settled on the wire already."""
+        offset = first_id - start
+        for a, b in self.settled_on_wire.missing([(start, stop)]):
+            self.port.settle(a + offset, b + offset - 1)
+
     def settle_positions(self, start: int, stop: int) -> None:
         """Settles log positions, whose tokens have been released (protocol 10.1)."""
         held = self.unsettled.remove(start, stop)
