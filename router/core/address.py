@@ -23,6 +23,7 @@ from router.core.egress import Egress
 from router.core.feeding import Feeds
 from router.core.finishing import Finishing
 from router.core.ingress import Ingress
+from router.core.intervals import OPEN
 from router.core.kept_maps import Kept
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
@@ -64,8 +65,12 @@ class Address:
         self.kept = Kept(self)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
-        # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
-        self.accepted_at = core.accepted_at.get(self.config.match)
+        # when a publisher was last told accepted here, or before the address was forgotten, and up to which position
+        # (protocol 7.3)
+        self.accepted_at: float | None = None
+        self.accepted_stop = 0
+        if self.config.match in core.accepted:
+            self.accepted_at, self.accepted_stop = core.accepted[self.config.match]
 
     def all_handlers(self) -> m.Handlers:
         """What takes each kind of message."""
@@ -103,6 +108,11 @@ class Address:
         self.finishing.router_down(router)
         self.turns.router_down(router)
         self.kept.router_down(router)
+
+    def note_accepted(self, stop: int = OPEN) -> None:
+        """A publisher is told accepted of a position below `stop` (protocol 7.3)."""
+        self.accepted_at = self.core.now
+        self.accepted_stop = max(self.accepted_stop, stop)
 
     def recovery(self) -> Recovery | None:
         """Returns why publishers are told nothing yet, and for how long at most; None once it is established."""

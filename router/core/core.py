@@ -21,6 +21,7 @@ from router.core.address import Address
 from router.core.counters import CountersByAddress
 from router.core.declarations import settings_digest
 from router.core.feeding import NoShares, Shares
+from router.core.former import FormerSubscriptions
 from router.core.kept_maps import Keeper
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
@@ -94,10 +95,10 @@ class Core:
         self.roll_call = RollCall(self)
         self.keeper = Keeper(self)
         self.established = False  # every address is
-        # entry of the configuration -> when a forgotten address of it last told a publisher accepted (protocol 7.3)
-        self.accepted_at: dict[str, float] = {}
-        # the latest birth of a subscription that has expired or been broken here (protocol 2.5, 7.3)
-        self.latest_expired_born: Term | None = None
+        # entry of the configuration -> when a forgotten address of it last told a publisher accepted, and up to which
+        # position (protocol 7.3)
+        self.accepted: dict[str, tuple[float, int]] = {}
+        self.former = FormerSubscriptions()
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never
@@ -305,11 +306,10 @@ class Core:
         """The topology file has changed. Links keep what they were granted (protocol 12.6)."""
         self.now = now
         former, self.config = self.config, config
-        before, self.accepted_at = self.accepted_at, {}
+        before, self.accepted = self.accepted, {}
         for entry in config.reachable:
-            times = [before[each.match] for each in config.predecessors(entry, former) if each.match in before]
-            if times:
-                self.accepted_at[entry.match] = max(times)
+            earlier = config.predecessors(entry, former)
+            self._note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
         self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
         digest = settings_digest(config)
@@ -552,11 +552,16 @@ class Core:
         if address.is_empty() and self.addresses.get(address.name) is address:
             self._first_position = max(self._first_position, address.records.log.end)
             if address.accepted_at is not None:
-                match = address.config.match
-                self.accepted_at[match] = max(address.accepted_at, self.accepted_at.get(match, NEVER_BEFORE))
+                self._note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
             del self.addresses[address.name]
             self.shares.dropped(address.name)
             self._due.pop(address, None)
+
+    def _note_accepted(self, match: str, *news: tuple[float, int]) -> None:
+        """Addresses of this entry have told a publisher accepted at these times, up to these positions."""
+        known = [*news, *([self.accepted[match]] if match in self.accepted else [])]
+        if known:
+            self.accepted[match] = (max(at for at, _ in known), max(stop for _, stop in known))
 
     # ----------------------------------------------------------------------------------------------------------- memory
 

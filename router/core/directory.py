@@ -178,6 +178,11 @@ class SubscriptionEntry:
         """Says whether it has been an orphan for longer than its timeout (protocol 8.3)."""
         return self.home is None and not self.declared and self.age(now) > self.timeout_s
 
+    @property
+    def over_at(self) -> float:
+        """When the wait for an orphan is over; for one that has a home, never (protocol 8.3)."""
+        return float("inf") if self.home is not None else self.since + self.timeout_s
+
     def become_orphan(self, now: float, log_end: int) -> None:
         """Its link is lost. Everything from the end of the ingress log on is owed to it, at no cost for a transfer."""
         self.home = None

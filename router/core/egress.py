@@ -147,7 +147,7 @@ class Egress:
             subscriber.kind = m.JoinKind.FRESH
         elif attach.born is not None or resumes:
             subscriber.kind = m.JoinKind.RESUME
-            subscriber.history = True
+            subscriber.history = not attach.only_in_time
         else:
             subscriber.kind = m.JoinKind.EITHER
 
@@ -238,6 +238,7 @@ class Egress:
                     self.drop(subscriber, DETACH_FORCED, None)
                     return
                 subscriber.marks[message.mark] = None
+                subscriber.gap = subscriber.gap or message.mark == subscriber.term
             subscriber.joined[sender] = None
             if message.result is m.JoinResult.UNHEARD:
                 self._send_join(subscriber, sender, heard=True)
@@ -264,7 +265,7 @@ class Egress:
         ):
             return
         subscriber.answered = True
-        if subscriber.known and subscriber.kind is not m.JoinKind.FRESH:
+        if subscriber.known and not subscriber.gap and subscriber.kind is not m.JoinKind.FRESH:
             self.address.counters.subscriptions_resumed += 1
         listed = self._listed(subscriber)
         # protocol 7.7: undecided deliveries first; if not all fit, the next attach lists others.
@@ -281,7 +282,7 @@ class Egress:
             SubscriberAnswer(
                 subscriber.term,
                 listing,
-                subscriber.known,
+                subscriber.known and not subscriber.gap,
                 sorted(subscriber.marks),
                 subscriber.granted_s,
                 subscriber.expiry_policy,
@@ -523,8 +524,22 @@ class Egress:
 
     def router_down(self, router: str) -> None:
         """No subscription is joined to that router, and barriers stop waiting for it (protocol 8.6)."""
-        for subscriber in self.subscribers.values():
-            subscriber.joined.pop(router, None)
         for subscriber in list(self.subscribers.values()):
+            asked_in_vain = router in subscriber.waiting and router not in subscriber.joined
+            subscriber.joined.pop(router, None)
             subscriber.waiting.pop(router, None)
+            if asked_in_vain and subscriber.over_at is not None:
+                self._may_have_missed(subscriber)
             self.check_answered(subscriber)
+
+    def _may_have_missed(self, subscriber: Subscriber) -> None:
+        """Its wait was over, and a router has gone before it could say what it had accepted without it
+        (protocol 7.2)."""
+        if subscriber.kind is m.JoinKind.RESUME:
+            self.drop(subscriber, SUBSCRIPTION_BROKEN, None)
+        else:
+            entry = self.address.subscriptions.entries.get(subscriber.name)
+            if entry is not None and entry.term == subscriber.term:
+                entry.born = subscriber.term
+            subscriber.marks[subscriber.term] = None
+            subscriber.gap = True

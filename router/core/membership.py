@@ -13,10 +13,11 @@ NEVER: Final = float("inf")
 class LatestHello:
     """What a peer has said of routers by its latest HELLO of the present session."""
 
-    __slots__ = ("all_recovered", "incarnation", "recovered", "routers", "settings_digest", "up")
+    __slots__ = ("all_recovered", "incarnation", "life", "recovered", "routers", "settings_digest", "up")
 
     def __init__(self, hello: Hello) -> None:
-        self.incarnation = hello.incarnation
+        self.life = hello.incarnation
+        self.incarnation = hello.incarnation  # 0: what it has said counts no more
         self.all_recovered = hello.all_recovered
         self.recovered = frozenset(hello.recovered)
         self.routers = hello.routers
@@ -34,6 +35,8 @@ class Membership:
 
     __slots__ = (
         "_expected",
+        "_gone",
+        "_gone_for_good_at",
         "_hellos",
         "_name",
         "_own_file",
@@ -49,6 +52,8 @@ class Membership:
         self._own_file: frozenset[str] = frozenset()
         self._expected: frozenset[str] = frozenset()  # of our file, and of those of the routers in session
         self._hellos: dict[str, LatestHello] = {}  # by those whose HELLO has come in the present session
+        self._gone: dict[str, tuple[int, float]] = {}  # router -> its incarnation, and when our session with it ended
+        self._gone_for_good_at = -NEVER  # when the latest session ended with one that was started again since
         self.up: dict[str, None] = {}
         self.began: dict[str, float] = {}
         """Peer -> when we began the session: it has sent nothing in it before."""
@@ -91,8 +96,15 @@ class Membership:
         self.up.pop(peer, None)
         self.began.pop(peer, None)
         self.peers = tuple(sorted(self.up))
-        self._hellos.pop(peer, None)
+        said = self._hellos.pop(peer, None)
+        if said is not None:
+            self._gone[peer] = (said.life, now)
         self._look(now)
+
+    def gone_since(self, time: float) -> bool:
+        """Says whether a router was in session at that time, or since, and is not any more. What it has done since is
+        not known here (protocol 2.9)."""
+        return self._gone_for_good_at >= time or any(ended >= time for _, ended in self._gone.values())
 
     def process_resumed(self, since: float) -> None:
         """Our process was suspended: no session is known to have lasted meanwhile (protocol 8.4, 12)."""
@@ -111,6 +123,9 @@ class Membership:
         """Notes a HELLO. Says whether it is the first of its session (protocol 4.4)."""
         first = sender not in self._hellos
         self._hellos[sender] = LatestHello(hello)
+        incarnation, ended = self._gone.pop(sender, (hello.incarnation, now))
+        if incarnation != hello.incarnation:
+            self._gone_for_good_at = max(self._gone_for_good_at, ended)
         self._look(now)
         return first
 
@@ -156,4 +171,5 @@ class Membership:
         assert self.peers == tuple(sorted(self.up))
         assert self._name not in self.up
         assert self._hellos.keys() <= self.up.keys(), "the HELLO of a session that is over"
+        assert not self._hellos.keys() & self._gone.keys(), "gone, and in session"
         assert (self.together_since < NEVER) == (self._expected <= self.up.keys())

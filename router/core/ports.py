@@ -107,6 +107,7 @@ class SubscriberAttach:
     epoch: int | None = None
     born: int | None = None
     only_new: int | None = None  # refused where there is a subscription of this name that is older
+    only_in_time: bool = False  # its client is told when its wait was over, whether or not it has missed anything
     unsettled: Mapping[bytes, MapState] | None = None
     incomplete: bool = False
     timeout_s: float = 0.0  # of the source; the core grants min(it, subscription_timeout)

@@ -309,7 +309,7 @@ class Records:
             self._release(self.accepted_by_leavers.missing(left))
             left = self.accepted_by_leavers.among(left)
         if left:
-            self.address.accepted_at = self.core.now
+            self.address.note_accepted(left[-1][1])
             self._done(left)
 
     def check_all(self) -> None:

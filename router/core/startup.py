@@ -220,8 +220,11 @@ class Startup:
             if topic in core.addresses:
                 core.addresses[topic].feeds.look_all()
         for subscription in message.subscriptions:
+            learn = core.address(subscription.address).subscriptions
             if not self.is_recovered(subscription.address):
-                core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
+                learn.learn_of_hello(sender, subscription)
+            else:
+                learn.compare_with_hello(sender, subscription)
         if first:
             self.tell_who_is_up(sender)
         if doubts and self.times.recovered:  # protocol 4.6: it was suspended

@@ -67,6 +67,7 @@ class Subscriber:
         "expires",
         "expiry_policy",
         "filled_placeholders",
+        "gap",
         "granted_s",
         "history",
         "irregular",
@@ -78,6 +79,7 @@ class Subscriber:
         "marks",
         "most_bytes",
         "name",
+        "over_at",
         "owes",
         "partial",
         "parts_port",
@@ -135,6 +137,8 @@ class Subscriber:
         self.listing_incomplete = False  # our map did not fit (protocol 7.7)
         self.resumes_only = False  # deliveries left out of it have no outcome yet: nothing new is sent (protocol 7.7)
         self.known = False  # some router knew the subscription
+        self.over_at: float | None = None  # since when it was waited for no more here, before this attach
+        self.gap = False  # a router may have accepted without it
         self.marks: dict[Term, None] = {}
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it

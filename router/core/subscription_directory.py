@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from router.core import messages as m
 from router.core.counters import age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
+from router.core.former import Former
 from router.core.intervals import count
 from router.core.ports import Term
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
@@ -50,16 +51,18 @@ class SubscriptionDirectory:
             self._on_join_heard(sender, message, entry)
             return
         known = entry if entry is not None and self._is_known(entry, message) else None
-        if known and message.kind is not m.JoinKind.FRESH and self._orphaned_too_long(known, message):
-            if message.kind is m.JoinKind.RESUME:
-                self._answer(sender, message, m.JoinResult.BROKEN)
-                return
-            known.born = message.term  # protocol 7.3: other routers may have forgotten it already
+        former = None if entry is not None else core.former.named(address.name, message.name, message.born)
+        over_at = self._over_at(known or former, message)
         created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
-        if not known and message.kind is m.JoinKind.RESUME and self._may_have_a_gap(message.born, created_at):
+        gap = self._may_have_a_gap(known, former, message, created_at, over_at)
+        if gap and message.kind is m.JoinKind.RESUME:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
-        resumed = self._is_resumed(known, message)
+        if known and gap:
+            known.born = message.term
+        if local and sender == core.name:
+            local.over_at = over_at
+        resumed = self._is_resumed(known, former, message) and not gap
         if known:
             self._tell_old_home(known, sender, message.term)
             if known.home is not None:
@@ -71,7 +74,8 @@ class SubscriptionDirectory:
             known.attached_at(sender, address.records.log.end)
             entry = known
         else:
-            entry = self._new_subscription(sender, message, entry, created_at)
+            entry = self._new_subscription(sender, message, entry, created_at, former, gap)
+            entry.resumed = resumed
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
@@ -115,22 +119,27 @@ class SubscriptionDirectory:
         self._answer(sender, message, m.JoinResult.OK)
 
     def _new_subscription(
-        self, sender: str, message: m.Join, replaced: SubscriptionEntry | None, created_at: float
+        self,
+        sender: str,
+        message: m.Join,
+        replaced: SubscriptionEntry | None,
+        created_at: float,
+        former: Former | None,
+        gap: bool,
     ) -> SubscriptionEntry:
         """Enters a subscription. The backlog is owed to it, or order would break at the next failover
         (protocol 7.3, 7.4)."""
         born = message.born
         if born is None:
-            born = replaced.born if replaced else None
-            if message.kind is m.JoinKind.EITHER and self._may_have_a_gap(born, created_at):
-                born = message.term  # born now: it lacks what was accepted before
+            before = replaced or former
+            born = message.term if gap else before.born if before else None  # born now: it lacks what came before
         if replaced:
             self._tell_old_home(replaced, sender, message.term)
             self._forget_replaced(replaced)
         entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
         if message.kind is not m.JoinKind.FRESH:
             self.address.kept.replaced(replaced, entry)
-        entry.in_time = self._is_in_time(sender, created_at)
+        entry.in_time = (former is not None and not gap) or self._is_in_time(sender, created_at)
         entry.created_at = created_at
         entry.declared = self._is_declared(entry.name)
         self._add(entry)
@@ -140,6 +149,7 @@ class SubscriptionDirectory:
     def _add(self, entry: SubscriptionEntry) -> None:
         first = not self.entries
         self.entries[entry.name] = entry
+        self.core.former.back(self.address.name, entry.name)
         if first:  # protocol 6.10: there is a subscription now
             self.address.ingress.all_windows_changed()
 
@@ -165,12 +175,12 @@ class SubscriptionDirectory:
         """Says whether name and born match. An entry made by a stale attach does not match (protocol 7.3)."""
         return message.born is None or entry.born == message.born
 
-    def _is_resumed(self, known: SubscriptionEntry | None, message: m.Join) -> bool:
+    def _is_resumed(self, known: SubscriptionEntry | None, former: Former | None, message: m.Join) -> bool:
         """Says whether the subscription was known before this attach, which a HELLO may have told of already
         (protocol 7.3)."""
-        if known is None or message.kind is m.JoinKind.FRESH:
+        if message.kind is m.JoinKind.FRESH:
             return False
-        return known.resumed or known.term != message.term
+        return former is not None if known is None else known.resumed or known.term != message.term
 
     def _created_at(self, sender: str, message: m.Join) -> float:
         """Returns a time before which the subscription was not created: it was told in this session how old it is
@@ -185,23 +195,47 @@ class SubscriptionDirectory:
         accepted_at = self.address.accepted_at
         return accepted_at is not None and accepted_at >= created_at
 
-    def _may_have_a_gap(self, born: Term | None, created_at: float) -> bool:
-        """Says whether something may have been accepted without a subscription that is unknown here; born None: of a
-        client without epochs (protocol 7.3)."""
-        return self._may_have_missed(created_at) or (self.address.established and self._may_have_expired(born))
+    def _may_have_a_gap(
+        self,
+        known: SubscriptionEntry | None,
+        former: Former | None,
+        message: m.Join,
+        created_at: float,
+        over_at: float | None,
+    ) -> bool:
+        """Says whether something may have been accepted without the subscription that attaches, here or at a router
+        whose word is not to be had any more (protocol 7.3)."""
+        if message.kind is m.JoinKind.FRESH:
+            return False
+        if over_at is not None and message.kind is m.JoinKind.RESUME and not message.history:
+            return True  # protocol 7.1: it wants to know
+        if known is not None:
+            return over_at is not None and self.core.members.gone_since(over_at)
+        if former is not None:
+            return self._has_missed(former)
+        earlier = self.core.former.earlier(message.born)
+        return self._may_have_missed(created_at) or (earlier is not None and self._has_missed(earlier))
 
-    def _may_have_expired(self, born: Term | None) -> bool:
-        """Says whether it may have expired here. Routers that accepted without it since may be dead (protocol 7.3)."""
-        latest = self.core.latest_expired_born
-        return latest is not None and (born is None or born <= latest)
+    def _has_missed(self, former: Former) -> bool:
+        """Says whether something may have been accepted without a subscription since it was forgotten here: by this
+        router, or by one that is gone (protocol 7.3)."""
+        if self._may_have_missed(former.forgotten_at) and self.address.accepted_stop > former.position:
+            return True
+        return self.address.established and (former.broken or self.core.members.gone_since(former.over_at))
 
-    def _orphaned_too_long(self, entry: SubscriptionEntry, message: m.Join) -> bool:
-        """Says whether it has been an orphan for longer than its timeout (protocol 7.3, 8.3).
+    def _over_at(self, before: SubscriptionEntry | Former | None, message: m.Join) -> float | None:
+        """Returns since when its wait is over, though nothing was accepted without it here; None if it is not
+        (protocol 7.3, 8.3).
 
         A HELLO lists attached subscriptions as orphans, too. A JOIN of the same attachment shows that the subscription
         has never been away, however short its timeout.
         """
-        return entry.expired(self.core.now) and not (entry.last_home is None and entry.term == message.term)
+        if before is None or message.kind is m.JoinKind.FRESH:
+            return None
+        if isinstance(before, Former):
+            return before.over_at
+        never_away = before.last_home is None and before.term == message.term
+        return before.over_at if before.expired(self.core.now) and not never_away else None
 
     def _answer(
         self,
@@ -253,10 +287,8 @@ class SubscriptionDirectory:
                 self._become_orphan(entry)
             return
         self._tell_old_home(entry, sender, message.term)
-        if message.broken:
-            self._raise_latest_expired_born(entry)
-        elif entry.home is None or entry.timeout_s <= 0:  # protocol 8.3: expired at once, or perhaps closed
-            self._note_expired(entry, self.core.now if entry.home is not None else entry.since)
+        if message.broken or entry.home is None or entry.timeout_s <= 0:  # protocol 8.2: it may come back
+            self._remember(entry, min(self.core.now, entry.over_at), broken=message.broken)
         self._forget(entry)
 
     def drop(self, entry: SubscriptionEntry) -> None:
@@ -272,17 +304,18 @@ class SubscriptionDirectory:
             self.address.egress.drop(local, SUBSCRIPTION_BROKEN, None, "the operator has dropped this subscription")
         self.core.drain()
 
-    def _note_expired(self, entry: SubscriptionEntry, since: float) -> None:
-        """It has expired, unless it is attached at a router that has been out of session since (protocol 8.3)."""
-        if self.core.members.together_since <= since:
-            self._raise_latest_expired_born(entry)
-
-    def _raise_latest_expired_born(self, entry: SubscriptionEntry) -> None:
-        """Remembers the newest expired subscription: unknown ones born at or before it are refused (protocol 7.3).
+    def _remember(self, entry: SubscriptionEntry, over_at: float, *, broken: bool = False) -> None:
+        """It is forgotten now, and its client may come back: what it has missed by then is told (protocol 2.8).
 
         So a subscription that left before it could read that it is broken is told again.
         """
-        self.core.latest_expired_born = max(self.core.latest_expired_born or NO_TERM, entry.born or NO_TERM)
+        records = self.address.records
+        if self.address.config.type == "queue" and (entry.owed or entry.syncing):
+            broken = True  # protocol 16.6: what it holds is free
+        missed = records.undone.among(list(entry.owed)) if entry.home is None else list(records.undone)
+        position = missed[0][0] if missed else records.log.end
+        former = Former(entry.born, over_at, self.core.now, position, broken)
+        self.core.former.remember(self.address.name, entry.name, former)
 
     def _forget(self, entry: SubscriptionEntry) -> None:
         del self.entries[entry.name]
@@ -376,6 +409,20 @@ class SubscriptionDirectory:
         entry.since = since
         self._schedule(entry)
 
+    def compare_with_hello(self, sender: str, news: m.SubscriptionNews) -> None:
+        """A HELLO names an orphan that this router has forgotten, at an address that is recovered here: its sender is
+        told that it has missed something, or it counts here again (protocol 4.3)."""
+        address = self.address
+        if news.age_s <= 0 or news.name in self.entries or not address.established:
+            return
+        former = self.core.former.named(address.name, news.name, news.born)
+        if former is None:
+            return
+        if self._has_missed(former):
+            self.core.send(sender, m.Leave(address.name, news.name, news.term, broken=True))
+        else:
+            self.learn_of_hello(sender, news)
+
     def news(self) -> list[m.SubscriptionNews]:
         """Returns what HELLO tells: all subscriptions (protocol 4.2)."""
         name, now = self.address.name, self.core.now
@@ -400,7 +447,7 @@ class SubscriptionDirectory:
         now = self.core.now
         for entry in list(self.entries.values()):
             if entry.home is None and not self._stays(entry) and now >= entry.since + self._forgotten_after(entry):
-                self._note_expired(entry, entry.since)
+                self._remember(entry, entry.over_at)
                 self._log_expired(entry)
                 self._forget(entry)
 

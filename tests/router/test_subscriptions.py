@@ -10,7 +10,7 @@ from router.core.address import Address
 from router.core.ports import MapState, SubscriberAttach
 from router.names import STOLEN, SUBSCRIPTION_BROKEN
 from tests.builds import puts_stand_ins
-from tests.router.ends import SubscriberEnd, answered
+from tests.router.ends import PublisherEnd, SubscriberEnd, answered
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
 
@@ -282,8 +282,9 @@ def test_an_unknown_subscription_that_resumes_is_broken_once_something_was_accep
     assert publisher.told == [0, 1], "it is not waited for"
 
 
-def test_a_subscription_is_refused_at_its_timeout_and_forgotten_a_margin_later() -> None:
-    mesh = Mesh("ab", address=SHORT)
+def _away_for(seconds: float) -> tuple[Mesh, PublisherEnd]:
+    """A subscription of b that is away for so long, of the 8 s for which it is waited; m0 has come meanwhile."""
+    mesh = Mesh("abc", address=SHORT)
     subscriber = mesh.subscriber("b", epoch=1, born=1, timeout_s=100.0)
     assert subscriber.said is not None
     assert subscriber.said.timeout_s == 8.0
@@ -291,11 +292,77 @@ def test_a_subscription_is_refused_at_its_timeout_and_forgotten_a_margin_later()
     mesh.subscriber("a", "s1")
     subscriber.leave()
     publisher.send("m0")
-    mesh.pass_time(8.5)
+    mesh.pass_time(seconds)
+    return mesh, publisher
+
+
+def test_a_subscription_that_is_back_before_it_is_forgotten_has_missed_nothing() -> None:
+    mesh, publisher = _away_for(8.5)
     assert publisher.told == []
+    late = mesh.subscriber("b", epoch=2, born=1, unsettled={})
+    assert [got.payload for got in late.got] == [b"m0"]
+    assert publisher.told == [0]
+
+
+def test_a_subscription_whose_wait_was_over_is_broken_when_a_router_has_gone_since() -> None:
+    mesh, publisher = _away_for(8.5)
+    mesh.part("b", "c")
     late = mesh.subscriber("b", epoch=2, born=1, unsettled={})
     assert late.condition == SUBSCRIPTION_BROKEN
     assert publisher.told == [0], "it left when it was told"
+
+
+def test_a_subscription_whose_wait_was_over_is_broken_when_a_router_goes_before_it_has_said_what_it_knows() -> None:
+    mesh, publisher = _away_for(8.5)
+    mesh.held.add(("b", "c"))
+    late = mesh.subscriber("b", epoch=2, born=1, unsettled={})
+    assert not late.answered
+    mesh.part("b", "c")
+    mesh.run()
+    assert late.condition == SUBSCRIPTION_BROKEN
+    assert publisher.told == [0]
+
+
+def test_a_subscription_that_was_forgotten_is_resumed_if_nothing_was_accepted_without_it() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    subscriber = mesh.subscriber("b", epoch=1, born=1, timeout_s=100.0)
+    plain = mesh.subscriber("b", "s1", timeout_s=100.0)
+    subscriber.leave()
+    plain.leave()
+    mesh.pass_time(20.0)
+    assert mesh.cores["a"].status()["addresses"] == {}
+    assert mesh.subscriber("a", epoch=2, born=1, unsettled={}).answered
+    again = mesh.subscriber("a", "s1")
+    assert again.said is not None
+    assert again.said.resumed
+    mesh.publisher("b").send("m0")
+    assert [got.payload for got in again.got] == [b"m0"]
+
+
+def test_a_subscription_that_was_forgotten_is_broken_by_what_was_accepted_since() -> None:
+    mesh, publisher = _away_for(20.0)
+    assert publisher.told == [0]
+    assert mesh.subscriber("b", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN
+
+
+def test_a_plain_subscription_is_told_that_it_is_not_resumed_where_any_router_accepted_without_it() -> None:
+    """A knows it still: only B, which has forgotten it, has accepted (protocol 7.6)."""
+    mesh = Mesh("ab", address=SHORT)
+    plain = mesh.subscriber("a", "s1", timeout_s=100.0)
+    publisher = mesh.publisher("b")
+    mesh.subscriber("b", "s2")
+    mesh.part("a", "b")
+    mesh.pass_time(20.0)
+    publisher.send("m0")
+    assert publisher.told == [0]
+    plain.leave()
+    mesh.held.add(("b", "a"))  # B's word on A's HELLO
+    mesh.join("a", "b")
+    again = mesh.subscriber("a", "s1")
+    mesh.held.clear()
+    mesh.run()
+    assert again.said is not None
+    assert not again.said.resumed
 
 
 def test_a_subscription_that_stays_away_is_forgotten() -> None:
@@ -359,7 +426,7 @@ def test_marks_tell_since_when_a_subscription_without_memory_is_known() -> None:
     mesh.pass_time(8.5)
     third = mesh.subscriber("a", "s2")
     assert third.said is not None
-    assert third.said.marks == [third.said.term], "others may have forgotten it already"
+    assert third.said.marks == late.said.marks, "nothing was accepted without it, though its wait was over"
 
 
 def test_a_second_attach_steals_the_subscription() -> None:

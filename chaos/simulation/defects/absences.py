@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
+from router.core.former import Former
 from router.core.ingress import Ingress
 from router.core.membership import Membership
 from router.core.ports import Term
@@ -26,8 +28,29 @@ def as_it_attached(self: Egress, subscriber: Subscriber) -> tuple[m.JoinKind, bo
     return subscriber.kind, subscriber.history
 
 
-def as_an_orphan(self: SubscriptionDirectory, entry: SubscriptionEntry, message: m.Join) -> bool:
-    return entry.expired(self.core.now)
+def as_an_orphan(
+    self: SubscriptionDirectory, before: SubscriptionEntry | Former | None, message: m.Join
+) -> float | None:
+    expired = isinstance(before, Former) or (before is not None and before.expired(self.core.now))
+    return before.over_at if before is not None and expired else None
+
+
+def as_if_asked_by_all(self: SubscriptionDirectory, *arguments: Any) -> bool:
+    """7.3.4, as it was in v0.9.0: an orphan is broken when its wait is over, whatever was accepted."""
+    return MAY_HAVE_A_GAP(self, *arguments) or arguments[-1] is not None
+
+
+MAY_HAVE_A_GAP = SubscriptionDirectory._may_have_a_gap
+
+
+def if_it_was_known(self: Egress, sender: str, message: m.Joined) -> None:
+    ANSWERED(self, sender, message)
+    subscriber = self.subscribers.get(message.name)
+    if subscriber is not None:
+        subscriber.gap = False
+
+
+ANSWERED = Egress.on_joined
 
 
 def answer_without_mark(
@@ -53,7 +76,9 @@ def leave_as_if_not_broken(self: SubscriptionDirectory, sender: str, message: m.
 ON_LEAVE = SubscriptionDirectory.on_leave
 
 
-def resumed_if_known(self: SubscriptionDirectory, known: SubscriptionEntry | None, message: m.Join) -> bool:
+def resumed_if_known(
+    self: SubscriptionDirectory, known: SubscriptionEntry | None, former: Former | None, message: m.Join
+) -> bool:
     return known is not None and message.kind is not m.JoinKind.FRESH
 
 
@@ -79,19 +104,25 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.3: A accepts without S at T; B, whose clock began later, still takes it in
     "expiry_seen_differently": ([(SubscriptionDirectory, "_forgotten_after", forget_at_the_timeout)], "hole"),
     # protocol 7.3: B has accepted nothing without S, and takes it in again
-    "given_up_where_nothing_was_accepted": ([(SubscriptionDirectory, "_may_have_expired", always(False))], "hole"),
-    "given_up_at_once_where_nothing_was_accepted": (
-        [(SubscriptionDirectory, "_may_have_expired", always(False))],
-        "hole",
-    ),
+    "given_up_where_nothing_was_accepted": ([(Membership, "gone_since", always(False))], "hole"),
+    "given_up_at_once_where_nothing_was_accepted": ([(Membership, "gone_since", always(False))], "hole"),
+    "gone_before_it_has_said_what_it_accepted": ([(Egress, "_may_have_missed", always(None))], "hole"),
+    # protocol 7.3: C takes S for one that has missed what was accepted before it was forgotten, or since by nobody
+    "router_that_returns_breaks_nobody": ([(SubscriptionDirectory, "_has_missed", always(True))], "G5"),
+    "router_that_returns_early_breaks_nobody": ([(SubscriptionDirectory, "_may_have_a_gap", as_if_asked_by_all)], "G5"),
+    # protocol 7.6: C has known S all the time, and that is all that the answer says
+    "plain_one_is_told_of_its_gap": ([(Egress, "on_joined", if_it_was_known)], "G5"),
+    # protocol 4.3: A has told nobody what it has let be accepted without S
+    "gap_is_told_when_routers_meet": ([(SubscriptionDirectory, "compare_with_hello", always(None))], "G5"),
+    "counts_again_when_routers_meet": ([(SubscriptionDirectory, "compare_with_hello", always(None))], "G5"),
     # protocol 7.3: B forgets S, which has not read that it is broken
-    "broken_and_gone_before_it_was_told": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
+    "broken_and_gone_before_it_was_told": ([(Membership, "gone_since", always(False))], "hole"),
     # protocol 8.2: A says of S only that it has gone
-    "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
+    "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "G5"),
     "dropped_while_attached": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
     # protocol 8.3: A takes S, which it knows from B's HELLO only, for one that was away
     "router_that_starts_breaks_nobody_who_is_there": (
-        [(SubscriptionDirectory, "_orphaned_too_long", as_an_orphan)],
+        [(SubscriptionDirectory, "_over_at", as_an_orphan)],
         "G6",
     ),
     # protocol 8.4: B settles at S0 what P has not been told of at A

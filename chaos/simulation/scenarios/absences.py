@@ -201,19 +201,13 @@ def broken_and_gone_before_it_was_told(world: Worlds) -> None:
 
 
 def dropped_by_an_operator(world: Worlds) -> None:
-    """S is away for a moment when A's operator drops it. A accepts m0, and dies; B has accepted nothing. C has been out
-    of session since S went, so that B could not take S for expired."""
-    address = replace(SHORT, no_subscribers="accept")
-    s = Schedule(world("ABC", [P()], [S()], strict=False, address=address)).up("p0@A", "s0@B")
+    """S is away for a moment when A's operator drops it. It is told so at B, though nobody has accepted anything."""
+    s = Schedule(world("AB", [P()], [S()], strict=False, address=SHORT)).up("p0@A", "s0@B")
     s.lose("s0").run()
     s.pass_time(1.0)
-    s.step("crash", "C").run().step("restart", "C").run()
     s.step("giveup", "A", "s0").run()
-    s.send("p0").run()
-    assert s.w.checker.missed
-    s.step("crash", "A").run()
     s.attach("s0@B")
-    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    assert s.w.checker.told == [("s0", "interrupted")], "G5 S is resumed, though an operator has dropped it"
     s.finish()
 
 
@@ -233,6 +227,89 @@ def dropped_while_attached(world: Worlds) -> None:
     s.finish()
 
 
+def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
+    """A has forgotten S and accepted m0, and S's wait is over at B, too. A dies before B has its word on S."""
+    accept = replace(SHORT, no_subscribers="accept")
+    s = Schedule(world("AB", [P()], [S()], strict=False, address=accept)).up("p0@A", "s0@A")
+    old = s.drop("s0")
+    s.hold(("msg", "A", "B"))
+    s.notice(old)
+    s.pass_time(4.0)
+    s.release(("msg", "A", "B")).run()
+    s.pass_time(42.0)
+    s.send("p0").run()
+    assert s.w.checker.missed
+    s.hold(("msg", "A", "B"), ("up", "A", "B"), ("up", "B", "A")).attach("s0@B")
+    s.step("suspect", "B", "A").run()
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    s.finish()
+
+
+def _returns_after(world: Worlds, seconds: float) -> None:
+    """C has accepted something, and has no client any more, when it is cut off. S at A misses nothing."""
+    s = Schedule(world("ABC", [P(), P("p1")], [S()], strict=False, address=SHORT)).up("s0@A", "p0@B", "p1@C")
+    s.send("p1").run().step("close", "p1").run()
+    s.step("part", "C").run()
+    s.pass_time(seconds)
+    s.send("p0").run()
+    s.step("heal").run()
+    assert not s.w.checker.told, "G5 S is told of a gap, and has missed nothing"
+    s.finish()
+
+
+def router_that_returns_breaks_nobody(world: Worlds) -> None:
+    """C has forgotten S when it is back."""
+    _returns_after(world, 60.0)
+
+
+def router_that_returns_early_breaks_nobody(world: Worlds) -> None:
+    """S's wait is over at C, which has not forgotten it yet."""
+    _returns_after(world, 42.0)
+
+
+def _forgotten_at_one_side(world: Worlds, kind: str) -> Schedule:
+    """S was at C when that was cut off, and left C later. A has forgotten it, and C still waits for it."""
+    s = Schedule(world("AC", [P()], [S(kind=kind)], strict=False, address=replace(SHORT, no_subscribers="accept")))
+    s.up("p0@A", "s0@C")
+    s.step("part", "C").run()
+    s.pass_time(30.0)
+    s.lose("s0").run()
+    s.pass_time(16.0)
+    return s.run()
+
+
+def plain_one_is_told_of_its_gap(world: Worlds) -> None:
+    """S (no map) attaches at C when A and C meet again. A, which has accepted m0 without it, says so by its mark."""
+    s = _forgotten_at_one_side(world, PLAIN)
+    s.send("p0").run()
+    assert s.w.checker.missed
+    s.hold(("msg", "C", "A")).step("heal").run().attach("s0@C").release().run()
+    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
+    s.finish()
+
+
+def gap_is_told_when_routers_meet(world: Worlds) -> None:
+    """A, which has accepted m0 without S, dies after it has met C again, and before S is back."""
+    s = _forgotten_at_one_side(world, PLAIN)
+    s.send("p0").run()
+    assert s.w.checker.missed
+    s.step("heal").run()
+    s.step("crash", "A").attach("s0@C")
+    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
+    s.finish()
+
+
+def counts_again_when_routers_meet(world: Worlds) -> None:
+    """A has accepted nothing since it has forgotten S: it waits for S again, as C does."""
+    s = _forgotten_at_one_side(world, RECOVERING)
+    s.step("heal").run()
+    s.send("p0").run()
+    assert s.w.publisher("p0").unsettled, "G5 m0 is accepted without S, which C waits for"
+    s.attach("s0@C")
+    assert not s.w.checker.told
+    s.finish()
+
+
 def given_up_and_nobody_is_left(world: Worlds) -> None:
     """A was the only router: nobody can tell S."""
     s = _missed_by_one_given_up(world, "A", 0, "link-detach", 0.0)
@@ -242,11 +319,12 @@ def given_up_and_nobody_is_left(world: Worlds) -> None:
 
 
 def router_that_starts_breaks_nobody_who_is_there(world: Worlds) -> None:
-    """Nobody waits for S, which is at B all the time. A hears of it in B's HELLO, and a moment later in its JOIN."""
+    """Nobody waits for S, which is at B all the time. A hears of it in B's HELLO, and in its JOIN when C has gone."""
     subscriber = S()
     subscriber.timeout, subscriber.policy = 0, "link-detach"
-    s = Schedule(world("AB", [P()], [subscriber])).up("p0@B", "s0@B")
-    s.step("crash", "A").run().step("restart", "A").run()
+    s = Schedule(world("ABC", [P()], [subscriber])).up("p0@B", "s0@B")
+    s.hold(s.next_is("Join")).step("crash", "A").run().step("restart", "A").run()
+    s.step("crash", "C").run().release().run()
     assert not s.w.checker.told
     s.send("p0").finish()
 

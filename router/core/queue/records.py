@@ -314,7 +314,7 @@ class QueueRecords(Records):
         if not held and self.doubted.starts:
             self.doubted.remove(start, stop)
         if not held and self.repeated.starts and self.repeated.overlap(start, stop):
-            self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
+            self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
         number = grant.round if grant is not None and not grant.stopped else 0
         self._send_assign(publisher, entry, start, stop, message_format, number, held=held)
 
@@ -395,14 +395,14 @@ class QueueRecords(Records):
         ranges = list(self.free)
         for start, stop in ranges:
             if self.repeated.overlap(start, stop):
-                self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
+                self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
             self.free.remove(start, stop)
         self._finish(ranges)
 
     def expire(self, position: int) -> None:
         """The time of a free record is over (protocol 16.3.9)."""
         if position in self.repeated:
-            self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
+            self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
         self.free.remove(position, position + 1)
         self.counters.expired += 1
         self._finish([(position, position + 1)])

@@ -1,0 +1,81 @@
+"""Subscriptions that this router has forgotten though their clients may come back (protocol 2.8).
+
+What is kept of one says whether it has missed anything when it is back. The rules are in
+`router.core.subscription_directory`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from router.core.directory import NO_TERM
+from router.core.messages import SubscriptionName
+from router.core.ports import Term
+
+MOST: Final = 10_000
+"""Subscriptions that are remembered one by one."""
+
+
+@dataclass(slots=True)
+class Former:
+    """A subscription that is not waited for any more (protocol 2.8).
+
+    Attributes:
+        born: Its born, or the mark of one that brings none.
+        over_at: When its wait was over, by this router's clock.
+        forgotten_at: When it was forgotten here: what is accepted from then on is accepted without it.
+        position: The first that was owed to it and not done then; the log's end if there was none.
+        broken: A router has said that it has missed something.
+    """
+
+    born: Term | None
+    over_at: float
+    forgotten_at: float
+    position: int
+    broken: bool = False
+
+
+class FormerSubscriptions:
+    """The latest `MOST` one by one, and of all before these one that has missed at least as much as each of them."""
+
+    __slots__ = ("_by_name", "_earlier")
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, SubscriptionName], Former] = {}
+        self._earlier: Former | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def remember(self, address: str, name: SubscriptionName, former: Former) -> None:
+        self._by_name.pop((address, name), None)
+        self._by_name[address, name] = former
+        if len(self._by_name) > MOST:
+            self._merge(self._by_name.pop(next(iter(self._by_name))))
+
+    def _merge(self, former: Former) -> None:
+        earlier = self._earlier
+        if earlier is None:
+            self._earlier = replace(former, born=former.born or NO_TERM, position=0)
+            return
+        earlier.born = max(earlier.born or NO_TERM, former.born or NO_TERM)
+        earlier.over_at = min(earlier.over_at, former.over_at)
+        earlier.forgotten_at = min(earlier.forgotten_at, former.forgotten_at)
+        earlier.broken = earlier.broken or former.broken
+
+    def named(self, address: str, name: SubscriptionName, born: Term | None) -> Former | None:
+        """Returns what is remembered of this one; born None matches any (protocol 1.6)."""
+        former = self._by_name.get((address, name))
+        return former if former is not None and (born is None or former.born == born) else None
+
+    def earlier(self, born: Term | None) -> Former | None:
+        """Returns what is remembered of a subscription that may be among those before."""
+        earlier = self._earlier
+        if earlier is None or (born is not None and born > (earlier.born or NO_TERM)):
+            return None
+        return earlier
+
+    def back(self, address: str, name: SubscriptionName) -> None:
+        """There is a subscription of this name again."""
+        self._by_name.pop((address, name), None)
