@@ -1,6 +1,7 @@
 """A trunk as an AMQP connection: one session, a link each way, transfers settled when sent.
 
-    open properties: onceway:network, onceway:router (its name), onceway:incarnation (ulong), onceway:trunk (version)
+    open properties: onceway:network, onceway:router (its name), onceway:incarnation (ulong), onceway:trunk and
+    onceway:trunk-newest (the oldest and the newest version that it speaks)
 
 The router that dials begins the session. Each side attaches a sender and answers the other's with CREDIT transfers of
 credit, renewed when half is used up. Everything arrives in order or the connection ends; the streams repeat what was
@@ -36,12 +37,12 @@ from amqp10.types import Symbol, ULong
 from interrouter.packets import MAX_NAME, PacketError
 from interrouter.trunk import CREDIT, MAX_TRANSFER, Hello, Refused, Trunk
 from router import names
+from router.versions import Versions
 
 if TYPE_CHECKING:
     from amqp10.session import Session
     from interrouter.network import Network
 
-VERSION: Final = 4
 _TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
 
 
@@ -68,7 +69,8 @@ class AmqpTrunk(Trunk):
                     Symbol(names.NETWORK): hello.network,
                     Symbol(names.ROUTER): hello.name,
                     Symbol(names.INCARNATION): ULong(hello.incarnation),
-                    Symbol(names.TRUNK): VERSION,
+                    Symbol(names.TRUNK): hello.versions.oldest,
+                    Symbol(names.TRUNK_NEWEST): hello.versions.newest,
                 },
             ),
             server=server,
@@ -152,13 +154,15 @@ class AmqpTrunk(Trunk):
     def _opened(self, open_: Open, now: float) -> None:
         properties: dict[Any, Any] = dict(open_.properties or {})
         name, incarnation = properties.get(names.ROUTER), properties.get(names.INCARNATION)
-        network, version = properties.get(names.NETWORK), properties.get(names.TRUNK)
+        network, oldest = properties.get(names.NETWORK), properties.get(names.TRUNK)
+        newest = properties.get(names.TRUNK_NEWEST, oldest)
         if not isinstance(name, str) or not isinstance(network, str) or not isinstance(incarnation, int):
             wanted = f"{names.NETWORK}, {names.ROUTER} and {names.INCARNATION}"
             problem = f"not a router's open: its properties must have {wanted}"
             self.network.fail(self, INVALID_FIELD, problem, now)
-        elif version != VERSION:
-            self.network.fail(self, NOT_ALLOWED, f"trunk version {version!r}: this router speaks {VERSION}", now)
+        elif not isinstance(oldest, int) or not isinstance(newest, int) or not 0 < oldest <= newest:
+            problem = f"{names.TRUNK} {oldest!r:.80} and {names.TRUNK_NEWEST} {newest!r:.80}: no range of versions"
+            self.network.fail(self, INVALID_FIELD, problem, now)
         elif not 0 < incarnation < 1 << 64 or len(name.encode()) > MAX_NAME:
             self.network.fail(self, INVALID_FIELD, "an incarnation or a name out of range", now)
         elif self.certified is not None and name not in self.certified:
@@ -170,7 +174,8 @@ class AmqpTrunk(Trunk):
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
         else:
             try:
-                self.network.trunk_opened(self, Hello(network, name, int(incarnation)), now)
+                hello = Hello(network, name, int(incarnation), Versions(int(oldest), int(newest)))
+                self.network.trunk_opened(self, hello, now)
             except Refused as refusal:
                 self.network.fail(self, refusal.condition, refusal.description, now)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from interrouter.stream import Received
+from router.versions import SPOKEN
 
 
 @dataclass(slots=True)
@@ -20,6 +21,8 @@ class PeerUp:
     incarnation: int
     began: float = field(default=-inf, compare=False)
     """When this router began the session: the peer has sent nothing in it before."""
+    version: int = SPOKEN.newest
+    """Of the wire between routers, that both speak."""
 
 
 @dataclass(slots=True)

@@ -49,6 +49,7 @@ from interrouter.session import PROBE_AFTER, Sessions
 from interrouter.stream import Parts
 from interrouter.trunk import Hello, Login, Refused, Trunk
 from router.reporting import NO_LOG, Log
+from router.versions import SPOKEN, Versions
 
 __all__ = ["Hello", "Network", "NetworkEvent", "PeerDown", "PeerMessage", "PeerUp", "Refused", "dials"]
 
@@ -82,13 +83,14 @@ class Network:
         probe_after_s: float | None = None,
         window: int = WINDOW,
         log: Log = NO_LOG,
+        versions: Versions = SPOKEN,
     ) -> None:
         """probe_after_s: how long a sender waits for an acknowledgement before it sends a PROBE; None: less than a
-        heartbeat."""
+        heartbeat. versions: of the wire between routers, that this one speaks."""
         assert 0 < incarnation < 1 << 64
         assert all(cost > 0 for cost in costs.values())
         assert name not in costs
-        self.hello = Hello(network, name, incarnation)
+        self.hello = Hello(network, name, incarnation, versions)
         self._log = log
         self.name = name
         self.incarnation = incarnation
@@ -108,6 +110,7 @@ class Network:
             self._send_open,
             self._schedule,
             window=window,
+            versions=versions,
             heartbeat_s=heartbeat_s,
             dead_after_s=dead_after_s,
             probe_after_s=PROBE_AFTER * heartbeat_s if probe_after_s is None else probe_after_s,
@@ -248,6 +251,7 @@ class Network:
             "name": self.name,
             "incarnation": f"{self.incarnation:016x}",
             "network": self.hello.network,
+            "versions": self.hello.versions._asdict(),
             "routers": sorted({state.name for state in self.database.others.values()} | {self.name}),
             "neighbours": {
                 name: {
@@ -274,7 +278,7 @@ class Network:
         """The other end has identified itself. Raises Refused if it may not be our neighbour."""
         self.look(now)
         try:
-            self._check(trunk, hello)
+            trunk.version = self._check(trunk, hello)
         except Refused as refusal:
             if trunk.dialled is None:
                 self.failures[hello.name if hello.name in self.costs else "?"] = str(refusal.args[1])
@@ -287,8 +291,8 @@ class Network:
         trunk.last_received = now
         self._trunks[hello.name] = trunk
         text = "neighbour {neighbour} connected"
-        incarnation = f"{hello.incarnation:016x}"
-        self._log.info("neighbour_connected", text, neighbour=hello.name, incarnation=incarnation)
+        known = {"incarnation": f"{hello.incarnation:016x}", "version": trunk.version}
+        self._log.info("neighbour_connected", text, neighbour=hello.name, **known)
         self.failures.pop(hello.name, None)
         self._links_changed = True
         for state in (self.database.own, *self.database.others.values()):
@@ -346,10 +350,15 @@ class Network:
 
     # Helpers -----------------------------------------------------------------------------------------------------
 
-    def _check(self, trunk: Trunk, hello: Hello) -> None:
+    def _check(self, trunk: Trunk, hello: Hello) -> int:
+        """Returns the version that both speak. Raises Refused."""
         ours = self.hello
         if hello.network != ours.network:
             raise Refused(NOT_ALLOWED, f"this router belongs to network {ours.network!r}, not {hello.network!r}")
+        version = ours.versions.common(hello.versions)
+        if version is None:
+            text = f"router {hello.name!r} speaks version {hello.versions} of the wire between routers"
+            raise Refused(NOT_ALLOWED, f"{text}, and router {ours.name!r} {ours.versions}")
         if hello.name == ours.name:
             raise Refused(NOT_ALLOWED, f"this is router {ours.name!r} itself, or another process of that name")
         if trunk.dialled is not None and hello.name != trunk.dialled:
@@ -363,6 +372,7 @@ class Network:
             ours_to_dial = dials(ours.name, hello.name)
             if old.server != ours_to_dial and trunk.server == ours_to_dial:
                 raise Refused(NOT_ALLOWED, f"router {hello.name!r} is connected already")
+        return version
 
     def _trunk_down(self, trunk: Trunk, reason: str) -> None:
         told = trunk.failure is not None

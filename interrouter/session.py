@@ -7,6 +7,9 @@ other can only know from that number. A side that abandons a session begins the 
 with a larger number than the session's ends it at the other side too. So both sides mean the same session by a token,
 and packets of an old session match none.
 
+The first byte of a number says which version its side speaks, so that both know the version of a session before the
+first message (docs/wire-routers.md, Versions).
+
     no path -> begin: opening -> (OPEN with our number | token) up -> (larger number | silent | no path | reset) ended
 
 Time comes in as `now`; of paths only the first trunk is known here. Read stream.py for the streams, trunk.py for the
@@ -35,6 +38,7 @@ from interrouter.packets import (
     encode_stream,
 )
 from interrouter.stream import FRAGMENT, IncomingStream, Item, OutgoingStream, Parts, StreamError, fragments
+from router.versions import FIRST, Versions
 
 if TYPE_CHECKING:
     from interrouter.trunk import Trunk
@@ -44,6 +48,7 @@ BATCH_ITEMS: Final = 1024
 PROBE_AFTER: Final = 0.4  # heartbeats
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
+COUNT_BITS: Final = 56  # of a session's number; above them is the newest version that its side speaks, less FIRST
 
 
 class Session:
@@ -51,7 +56,7 @@ class Session:
 
     __slots__ = ("ack_at", "announced", "began", "candidate", "closed", "silent_since", "incarnation", "incoming",
                  "number", "out", "path", "peer", "probe_at", "probe_due", "probe_s", "token", "trunk", "unacked",
-                 "up")  # fmt: skip
+                 "up", "version")  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, number: int, window: int, now: float) -> None:
         self.peer = peer
@@ -60,6 +65,8 @@ class Session:
         self.candidate = 0
         """The largest number of the peer seen so far, 0 if none; once up, the peer's number in this session."""
         self.token = 0
+        self.version = 0
+        """Of the wire between routers, in this session; known with the peer's number."""
         self.up = False
         self.announced = False
         """The owner has taken PeerUp: what it sends from now on belongs to this session."""
@@ -89,6 +96,7 @@ class Sessions:
         wake: Callable[[Trunk], None],
         *,
         window: int,
+        versions: Versions,
         heartbeat_s: float,
         dead_after_s: float,
         probe_after_s: float,
@@ -104,7 +112,8 @@ class Sessions:
         self._ack_bytes = window // ACK_SHARE
         self.set_timers(heartbeat_s, dead_after_s)
         self._probe_after_s = probe_after_s
-        self._number = 0
+        self._versions = versions
+        self._number = (versions.newest - FIRST) << COUNT_BITS
         self.events: list[NetworkEvent] = []
         """Events that the owner has not taken."""
         self._ups: deque[Session] = deque()  # for each PeerUp in `events`
@@ -191,6 +200,9 @@ class Sessions:
         session = self._by_incarnation.get(packet.source)
         if session is None or packet.number < session.candidate:
             return  # unknown here: we send it an OPEN when we learn of it
+        theirs = FIRST + (packet.number >> COUNT_BITS)
+        if theirs < self._versions.oldest:
+            return  # there is nothing that both speak
         if session.up:
             if packet.number == session.candidate:
                 self._acknowledge(session, session.trunk)  # it may not have received the token
@@ -200,6 +212,7 @@ class Sessions:
         if packet.number > session.candidate:
             self._by_token.pop(session.token, None)
             session.candidate = packet.number
+            session.version = min(theirs, self._versions.newest)
             session.token = _token((self._incarnation, session.number), (session.incarnation, packet.number))
             self._by_token[session.token] = session
         if packet.echo == session.number:
@@ -302,7 +315,8 @@ class Sessions:
             s.peer: {
                 "incarnation": f"{s.incarnation:016x}",
                 "up": s.up,
-                "number": s.number,
+                "version": s.version or None,
+                "number": s.number & (1 << COUNT_BITS) - 1,
                 "sent": s.out.position,
                 "received": s.incoming.expected,
                 "unacknowledged_messages": len(s.out.flight),
@@ -353,7 +367,7 @@ class Sessions:
             session.up = True
             session.silent_since = now
             self._ups.append(session)
-            self.events.append(PeerUp(session.peer, session.incarnation, session.began))
+            self.events.append(PeerUp(session.peer, session.incarnation, session.began, session.version))
 
     def _restart(self, session: Session, now: float) -> Session:
         """End the session and begin the next with the same incarnation."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from interrouter.linkstate import LinkState
 from interrouter.packets import HEARTBEAT_PACKET, LinkStatePacket, encode_link_state
+from router.versions import Versions
 
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, Offer
@@ -45,6 +46,7 @@ class Hello:
     network: str
     name: str
     incarnation: int
+    versions: Versions
 
 
 class Refused(Exception):
@@ -75,6 +77,8 @@ class Trunk(ABC):
         self.neighbour: str | None = None
         """The router at the other end, once it is accepted."""
         self.incarnation = 0
+        self.version = 0
+        """What both ends speak, once the neighbour is accepted."""
         self.last_received = now
         self.last_sent = now
         self.up = False
@@ -195,6 +199,7 @@ class Trunk(ABC):
         return {
             "incarnation": f"{self.incarnation:016x}",
             "up": self.up,
+            "version": self.version,
             "dialled": not self.server,
             "transfers_sent": self.transfers_sent,
             "transfers_received": self.transfers_received,

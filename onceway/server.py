@@ -496,9 +496,9 @@ class RouterServer:
                 self._reset[event.peer] = None
                 self.network.peer_reset(event.peer, now)
         elif isinstance(event, PeerUp):
-            incarnation = f"{event.incarnation:016x}"
-            self.log.info("session_up", "session with router {peer} up", peer=event.peer, incarnation=incarnation)
-            self.router.peer_up(event.peer, now, event.began)
+            known = {"incarnation": f"{event.incarnation:016x}", "version": event.version}
+            self.log.info("session_up", "session with router {peer} up", peer=event.peer, **known)
+            self.router.peer_up(event.peer, now, event.began, event.version)
         else:
             self._reset.pop(event.peer, None)
             self.log.warning(

@@ -28,10 +28,12 @@ WaitingReason = Literal["no-subscribers", "window", "unsettled-window", "memory-
 MARKS: Final = "onceway:marks"
 GUARANTEE: Final = "onceway:guarantee"
 
-# Properties of a trunk's open, beside INCARNATION. TRUNK is its version, and the address of a trunk's links.
+# Properties of a trunk's open, beside INCARNATION. TRUNK is the oldest version of the wire between routers that the
+# router speaks, and the address of a trunk's links. TRUNK_NEWEST is the newest that it speaks.
 NETWORK: Final = "onceway:network"
 ROUTER: Final = "onceway:router"
 TRUNK: Final = "onceway:trunk"
+TRUNK_NEWEST: Final = "onceway:trunk-newest"
 
 # Conditions.
 REJECTED: Final = "onceway:rejected"

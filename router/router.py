@@ -38,9 +38,10 @@ from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.service import Mqtt
-from router.peers.wire import Encoded, decode, encode_parts
+from router.peers.wire import LATER, Encoded, decode, encode_parts
 from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
+from router.versions import SPOKEN
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
 FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has said more (AMQP 2.4.1)
@@ -273,10 +274,10 @@ class Router:
 
     # --- peers
 
-    def peer_up(self, peer: str, now: float, began: float = -inf) -> None:
-        """began: the peer has sent nothing in this session before."""
+    def peer_up(self, peer: str, now: float, began: float = -inf, version: int = SPOKEN.newest) -> None:
+        """began: the peer has sent nothing in this session before. version: of the wire between routers."""
         self.enter(now)
-        self.core.peer_up(peer, now, began)
+        self.core.peer_up(peer, now, began, version)
 
     def peer_down(self, peer: str, now: float) -> None:
         self.enter(now)
@@ -288,7 +289,7 @@ class Router:
         """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""
         self.enter(now)
         if peer in self.core.up:
-            self.core.peer_message(peer, decode(data), now)
+            self.core.peer_message(peer, decode(data, self.core.speaks(peer)), now)
 
     def take_messages(self) -> list[tuple[tuple[str, ...], Encoded]]:
         """(peers, message) in the order in which they were sent."""
@@ -470,6 +471,9 @@ class Router:
         return name if name in self.admission.users else ""
 
     def _send(self, peers: tuple[str, ...], message: Message) -> None:
+        since = LATER.get(message.__class__)
+        if since is not None:
+            assert all(self.core.speaks(peer) >= since for peer in peers), f"{peers} do not know {message!r:.80}"
         self._messages.append((peers, encode_parts(message)))
         if message.__class__ is not Settle or self.drain is not None:
             self.must_send = True

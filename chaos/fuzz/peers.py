@@ -188,7 +188,7 @@ class Trunked(Peered):
                 self.network.peer_reset(self.peer, self.now)
         elif isinstance(event, PeerUp):
             self.up = True
-            self.router.peer_up(self.peer, self.now)
+            self.router.peer_up(self.peer, self.now, event.began, event.version)
         else:
             self.up = False
             self.router.peer_down(self.peer, self.now)

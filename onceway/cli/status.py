@@ -257,6 +257,11 @@ def _concerns(status: Mapping[str, Any]) -> list[str]:
     for neighbour, link in status.get("neighbours", {}).items():
         if not link.get("up"):
             lines.append(f"the link to {neighbour} is down")
+    newest = status.get("versions", {}).get("newest", 0)  # routers before v0.10 do not say
+    for peer, session in status.get("sessions", {}).items():
+        version = session.get("version")
+        if version is not None and version < newest:
+            lines.append(f"it speaks version {version} with {peer}, which does not speak {newest} yet: see upgrading")
     if status.get("broken_file"):
         lines.append(f"the topology file has errors, and the one last checked is used: {status['broken_file']}")
     for one in status.get("file_differences", ()):

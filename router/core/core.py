@@ -45,6 +45,7 @@ from router.core.roll_call import RollCall
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
 from router.reporting import NO_LOG, Log
+from router.versions import SPOKEN
 
 NEVER_BEFORE: Final = float("-inf")
 INF: Final = float("inf")
@@ -340,11 +341,11 @@ class Core:
 
     # ------------------------------------------------------------------------------------------------- from the network
 
-    def peer_up(self, peer: str, now: float, began: float = NEVER_BEFORE) -> None:
-        """A session with this router has begun (protocol 4.2)."""
+    def peer_up(self, peer: str, now: float, began: float = NEVER_BEFORE, version: int = SPOKEN.newest) -> None:
+        """A session with this router has begun (protocol 4.2). version: of the wire between routers, in the session."""
         assert peer not in self.up
         self.now = now
-        self.members.session_began(peer, now, began)
+        self.members.session_began(peer, now, began, version)
         self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
         self.roll_call.tell(peer)
@@ -487,6 +488,11 @@ class Core:
         peers = tuple([router for router in routers if router in self.up])
         if peers:
             self._send(peers, message)
+
+    def speaks(self, router: str) -> int:
+        """Returns the version of the wire between routers in the session with this router: one that has no message of
+        a later version (`router.core.messages.since`)."""
+        return SPOKEN.newest if router == self.name else self.members.speaks[router]
 
     def drain(self) -> None:
         """Handles the messages to oneself: after the running handler, and before any other input (protocol 3.3)."""

@@ -43,6 +43,7 @@ class Membership:
         "_settings_digest",
         "began",
         "peers",
+        "speaks",
         "together_since",
         "up",
     )
@@ -57,6 +58,8 @@ class Membership:
         self.up: dict[str, None] = {}
         self.began: dict[str, float] = {}
         """Peer -> when we began the session: it has sent nothing in it before."""
+        self.speaks: dict[str, int] = {}
+        """Peer -> the version of the wire between routers in this session."""
         self.peers: tuple[str, ...] = ()  # the same, sorted
         self.together_since = NEVER
         """Since when every router of the topology file has been in session."""
@@ -83,10 +86,11 @@ class Membership:
         """Returns this router and all in session: a barrier waits for their answers (protocol 5.4, 7.2)."""
         return dict.fromkeys([*self.up, self._name])
 
-    def session_began(self, peer: str, now: float, began: float) -> None:
+    def session_began(self, peer: str, now: float, began: float, version: int) -> None:
         """A session with a router has begun: all of the topology file may be together now (protocol 2.5)."""
         self.up[peer] = None
         self.began[peer] = began
+        self.speaks[peer] = version
         self.peers = tuple(sorted(self.up))
         self._look(now)
 
@@ -95,6 +99,7 @@ class Membership:
         4.4)."""
         self.up.pop(peer, None)
         self.began.pop(peer, None)
+        self.speaks.pop(peer, None)
         self.peers = tuple(sorted(self.up))
         said = self._hellos.pop(peer, None)
         if said is not None:
@@ -170,6 +175,7 @@ class Membership:
     def check_invariants(self) -> None:
         assert self.peers == tuple(sorted(self.up))
         assert self._name not in self.up
+        assert self.speaks.keys() == self.up.keys()
         assert self._hellos.keys() <= self.up.keys(), "the HELLO of a session that is over"
         assert not self._hellos.keys() & self._gone.keys(), "gone, and in session"
         assert (self.together_since < NEVER) == (self._expected <= self.up.keys())

@@ -1,6 +1,7 @@
 """What routers say to each other about topics (protocol 3.4): one class for each message.
 
-Their bytes are in `router.peers.wire`. A message to oneself is handed over as it is.
+Their bytes are in `router.peers.wire`. A message to oneself is handed over as it is. One that routers of an earlier
+version do not know says so: `since: ClassVar[int] = 5` in its class.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from router.core.intervals import Range
 from router.core.ports import Term
 from router.core.traffic import Accept, Data, Rejection, Settle
+from router.versions import FIRST
 
 SubscriptionName = tuple[str, str]
 """Container-id and link name; the address stands beside it."""
@@ -573,5 +575,13 @@ AddressMessage = (
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | Ask | Answer | AddressMessage
+
+
+def since(cls: type[Message]) -> int:
+    """Returns the version of the wire between routers that has this message first (docs/wire-routers.md, Versions)."""
+    version: int = getattr(cls, "since", FIRST)
+    return version
+
+
 Handlers = dict[type[AddressMessage], Callable[[str, Any], None]]
 """What each part of an address does on a message: sender and message."""

@@ -62,6 +62,7 @@ from router.core.messages import (
     Sync,
     Taken,
     Turn,
+    since,
 )
 from router.core.traffic import Accept, Data, Settle
 from router.peers.fields import (
@@ -84,6 +85,7 @@ from router.peers.fields import (
     write_tags,
     write_term,
 )
+from router.versions import SPOKEN
 
 LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
 _ASSIGN: Final = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
@@ -379,6 +381,13 @@ _WITH_PAYLOADS: Final = [
     bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign, Browsed, Part)
 ]
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]
+LATER: Final[dict[type[Message], int]] = {cls: since(cls) for cls, _, _ in _KINDS if since(cls) > SPOKEN.oldest}
+"""Messages that not every router knows to which this one speaks -> the first version that has them."""
+_LAST_KIND: Final = {
+    version: sum(since(cls) <= version for cls, _, _ in _KINDS) - 1
+    for version in range(SPOKEN.oldest, SPOKEN.newest + 1)
+}
+assert [since(cls) for cls, _, _ in _KINDS] == sorted(since(cls) for cls, _, _ in _KINDS), "new kinds stand behind old"
 
 
 def encode(message: Message) -> bytes:
@@ -401,17 +410,19 @@ def encode_parts(message: Message) -> Encoded:
     return kind + b"".join(parts + payloads)
 
 
-def decode(data: bytes | Sequence[bytes | memoryview]) -> Message:
-    """The message of these bytes, all of them, whole or in parts.  Raises PeerProtocolError."""
+def decode(data: bytes | Sequence[bytes | memoryview], version: int = SPOKEN.newest) -> Message:
+    """The message of these bytes, all of them, whole or in parts.  Raises PeerProtocolError, also for one that this
+    version does not have."""
+    last = _LAST_KIND[version]
     if not isinstance(data, bytes):
         if data[0][:1] in _WITH_PAYLOADS:
             with suppress(PeerProtocolError):  # it may have been cut elsewhere
-                return _decode(PartsReader(data))
+                return _decode(PartsReader(data), last)
         data = b"".join(data)
-    return _decode(Reader(data))
+    return _decode(Reader(data), last)
 
 
-def _decode(reader: Reader) -> Message:
-    message = _DECODERS[reader.u8(len(_DECODERS) - 1)](reader, reader.string())
+def _decode(reader: Reader, last: int) -> Message:
+    message = _DECODERS[reader.u8(last)](reader, reader.string())
     reader.end()
     return message

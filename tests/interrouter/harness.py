@@ -22,12 +22,13 @@ from __future__ import annotations
 import heapq
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
 from interrouter.stream import whole
 from interrouter.trunk import Trunk
+from router.versions import SPOKEN, Versions
 from tests.interrouter.transports import Broken, Connection, Link, LinkName, PlainTrunk
 
 CHATTER = struct.Struct(">4sQIII")  # magic, sender's incarnation, its session with the receiver, place in it, size
@@ -73,7 +74,9 @@ class Net:
         check: bool = True,
         loss: float = 0.0,
         replies: bool = False,
+        versions: Mapping[str, Versions] | None = None,
     ) -> None:
+        """versions: of the routers that do not speak what this program does."""
         self.now = 1000.0
         self.rng = random.Random(seed)
         self.amqp = amqp
@@ -82,6 +85,7 @@ class Net:
         self.check = check
         self.loss = loss
         self.replies = replies
+        self.versions = versions or {}
         self.silenced: set[tuple[str, str]] = set()
         self.links: dict[LinkName, Link] = {}
         for one, other, *cost in links:
@@ -125,6 +129,7 @@ class Net:
             network="test",
             rng=random.Random(self.rng.random()),
             now=self.now,
+            versions=self.versions.get(name, SPOKEN),
             **options,
         )
         self.sites[name] = Site(name, network)

@@ -14,6 +14,7 @@ from itertools import combinations
 
 import pytest
 
+from router.versions import Versions
 from tests.interrouter.harness import Net
 
 FAULTS = ("cut", "flap", "kill", "restart", "silence", "hear", "mend", "stall", "reset", "reset")
@@ -34,7 +35,8 @@ def run_schedule(seed: int, *, amqp: bool, steps: int = 120) -> Net:
     names, links = shape(rng)
     window = rng.choice([2_000, 100_000, 1_000_000])
     loss = rng.choice([0.0, 0.0, 0.02, 0.2])
-    net = Net(names, links, seed=seed, amqp=amqp, window=window, loss=loss, replies=True)
+    before = {name: Versions(4, 4) for name in names if seed % 3 == 0 and rng.random() < 0.5}
+    net = Net(names, links, seed=seed, amqp=amqp, window=window, loss=loss, replies=True, versions=before)
     slow = rng.choice([0.0005, 0.005, 0.05])
     for link in net.links.values():
         base = rng.uniform(0, slow)

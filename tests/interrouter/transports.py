@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from interrouter.network import Hello, Network, Refused
 from interrouter.packets import PacketError
 from interrouter.trunk import CREDIT, Trunk
+from router.versions import Versions
 
 if TYPE_CHECKING:
     from tests.interrouter.harness import Net
@@ -38,7 +39,8 @@ class PlainTrunk(Trunk):
         self.sent_payloads: list[bytes] = []
         self.net: Net | None = None
         hello = network.hello
-        self._write(self.HELLO, b"\0".join((hello.network.encode(), hello.name.encode(), b"%d" % hello.incarnation)))
+        numbers = b"%d %d %d" % (hello.incarnation, *hello.versions)
+        self._write(self.HELLO, b"\0".join((hello.network.encode(), hello.name.encode(), numbers)))
         self._write(self.CREDIT, struct.pack(">I", CREDIT))
         network.touch(self)
 
@@ -58,9 +60,11 @@ class PlainTrunk(Trunk):
     def _frame(self, kind: int, body: bytes, now: float) -> None:
         network = self.network
         if kind == self.HELLO:
-            name, router, incarnation = body.split(b"\0")
+            name, router, numbers = body.split(b"\0")
+            incarnation, oldest, newest = map(int, numbers.split())
             try:
-                network.trunk_opened(self, Hello(name.decode(), router.decode(), int(incarnation)), now)
+                hello = Hello(name.decode(), router.decode(), incarnation, Versions(oldest, newest))
+                network.trunk_opened(self, hello, now)
             except Refused as refusal:
                 network.fail(self, refusal.condition, refusal.description, now)
         elif kind == self.CREDIT:

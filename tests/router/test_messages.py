@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.config import RouterConfig
 from router.core import messages as m
 from router.core.intervals import OPEN
 from router.core.traffic import Accept, Data, Settle
+from router.peers import wire
 from router.peers.wire import LARGE, decode, encode, encode_parts
+from router.router import Router
 
 TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
 NAME = st.tuples(st.text(max_size=4), st.text(max_size=4))
@@ -219,3 +222,27 @@ def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Mes
 def test_garbage_is_the_peers_error(garbage: bytes) -> None:
     with pytest.raises(m.PeerProtocolError):
         decode(garbage)
+
+
+def test_a_kind_that_the_version_of_the_session_does_not_have_is_an_error_of_the_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = encode(m.Answer(1, b"x"))
+    assert decode(answer, 4) == decode(answer, 5) == m.Answer(1, b"x")
+    monkeypatch.setitem(wire._LAST_KIND, 4, answer[0] - 1)
+    assert decode(answer, 5) == m.Answer(1, b"x")
+    with pytest.raises(m.PeerProtocolError):
+        decode(answer, 4)
+
+
+def test_a_router_asserts_that_the_other_knows_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router(RouterConfig("a", ("a", "b", "c")), incarnation=1, now=0.0, wall_us=lambda: 0, fresh=True)
+    router.peer_up("b", 0.0, version=4)
+    router.peer_up("c", 0.0, version=5)
+    assert [router.core.speaks(peer) for peer in "abc"] == [5, 4, 5]
+    monkeypatch.setitem(wire.LATER, m.Answer, 5)
+    router.core.send("c", m.Answer(1, b"x"))
+    with pytest.raises(AssertionError, match="b"):
+        router.core.send("b", m.Answer(1, b"x"))
+    router.peer_down("b", 1.0)
+    assert "b" not in router.core.members.speaks

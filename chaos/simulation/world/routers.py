@@ -19,12 +19,14 @@ from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
 from router.config import AddressConfig, OtherSubscriptions, RouterConfig
 from router.router import Router
+from router.versions import SPOKEN, Versions
 
 if TYPE_CHECKING:
     from chaos.simulation.world.pipes import Pipe
 
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
 LONG = 4e6
+BEFORE = Versions(SPOKEN.oldest, SPOKEN.oldest)
 PROBE_AFTER_S = 0.2  # as in production, though no heartbeat comes
 STALL_S = 0.4  # protocol 12: a router whose timers come later than this takes itself for suspended
 TICK = 1e-4  # virtual seconds per event: clocks differ from event to event, and proofs need thousands
@@ -51,6 +53,7 @@ class Site:
             name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
             heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
             probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
+            versions=BEFORE if name in world.old else SPOKEN,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
@@ -67,8 +70,11 @@ class Routers:
         router_class: type[Router],
         seed: int,
         config: dict[str, Any],
+        old: str = "",
     ) -> None:
+        """old: the routers that speak the version before only."""
         self.names = list(names)
+        self.old = old
         self.rng = random.Random(seed)
         self.now = 0.0
         self.address = address or AddressConfig()
@@ -264,7 +270,7 @@ class Routers:
             self.emit(self.site(x))
         event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerUp)
-        self.site(x).router.peer_up(y, self.now, event.began)
+        self.site(x).router.peer_up(y, self.now, event.began, event.version)
 
     def do_msg(self, y: str, x: str) -> None:
         event = self.inbox(x, y).popleft()

@@ -72,8 +72,10 @@ class World(Routers):
         address: AddressConfig | None = None,
         router_class: type[Router] = Router,
         seed: int = 1,
+        old: str = "",
         **config: Any,
     ) -> None:
+        """old: the routers that speak the version before only."""
         self.checker = Checker(strict)
         if address is not None and address.type == "queue":
             self.checker = QueueChecker(strict, consumers=len(subscribers), ordered=not address.priority)
@@ -90,7 +92,7 @@ class World(Routers):
         self.last_left = ""  # the router where the last check found something left over
         self.unusual = False  # there is more to say of what can happen, or less
         self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
-        super().__init__(names, address=address, router_class=router_class, seed=seed, config=config)
+        super().__init__(names, address=address, router_class=router_class, seed=seed, config=config, old=old)
         self.checker.declare(*(container for container, _ in self.address.subscriptions))
 
     def forget_pipes(self) -> None:
