@@ -137,6 +137,10 @@ class Network:
         self.followed = False
         """Our heartbeat was brought forward: a timer that was set for it is of no use. The owner resets it."""
         self._next_silence: float | None = None
+        self._lost_at: dict[str, float] = {}  # neighbour -> when its trunk was
+        self.sign = False
+        """A trunk has opened, or a neighbour without one has said something over others: the network is there, and who
+        dials does so now. The owner resets it."""
 
     # Trunks ------------------------------------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class Network:
         self._removed = {name: at for name, at in self._removed.items() if name in self._trunks}
         for name in removed:
             self.failures.pop(name, None)
+            self._lost_at.pop(name, None)
         self.costs = {**{name: self.costs[name] for name in self._removed}, **costs}
         self._links_changed = self.database.changed = True
 
@@ -290,8 +295,13 @@ class Network:
         trunk.up = True
         trunk.last_received = now
         self._trunks[hello.name] = trunk
+        self.sign = True
         text = "neighbour {neighbour} connected"
         known = {"incarnation": f"{hello.incarnation:016x}", "version": trunk.version}
+        lost_at = self._lost_at.pop(hello.name, None)
+        if lost_at is not None and old is None:
+            text += " again after {away_s} s"
+            known["away_s"] = round(now - lost_at, 1)
         self._log.info("neighbour_connected", text, neighbour=hello.name, **known)
         self.failures.pop(hello.name, None)
         self._links_changed = True
@@ -382,12 +392,13 @@ class Network:
             trunk.up = False
             assert trunk.neighbour is not None
             self.failures[trunk.neighbour] = reason
+            self._lost_at[trunk.neighbour] = self._now
             text = "neighbour {neighbour} lost: {reason}"
             self._log.warning("neighbour_lost", text, neighbour=trunk.neighbour, reason=reason)
             if self._trunks.get(trunk.neighbour) is trunk:
                 del self._trunks[trunk.neighbour]
                 if self._removed.pop(trunk.neighbour, None) is not None:
-                    del self.costs[trunk.neighbour], self.failures[trunk.neighbour]
+                    del self.costs[trunk.neighbour], self.failures[trunk.neighbour], self._lost_at[trunk.neighbour]
                 self._links_changed = True
                 self.database.changed = True
         elif trunk.neighbour is None and not told and self.failures.get(trunk.dialled or "") != reason:
@@ -410,6 +421,8 @@ class Network:
         state = LinkState.received(packet, now)
         for news in self.database.receive(state, now):
             self._flood(news, trunk if news is state else None)
+            if news is state and state.name in self.costs and state.name not in self._trunks:
+                self.sign = True
         if packet.former:
             for neighbour in list(self._trunks.values()):
                 if self.database.is_former(neighbour.incarnation):

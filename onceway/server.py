@@ -479,6 +479,9 @@ class RouterServer:
             carrier = carriers.get(trunk)
             if carrier is not None:
                 carrier.write()
+        if network.sign:
+            network.sign = False
+            self.neighbours.sign()
         if router.wants_flush:
             self._turn_soon()
         self._set_timer(now)
