@@ -249,7 +249,7 @@ class Core:
         self.touch(queue)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
-        """The client of a queue's consumer has read the answer to its attach (protocol 16.8)."""
+        """A client has read the answer to its attach (protocol 7.6, 16.8)."""
         self.now = now
         subscriber = self.subscribers.get(port)
         if subscriber:

@@ -140,6 +140,7 @@ class SubscriptionEntry:
         "syncing",
         "term",
         "timeout_s",
+        "untold",
     )
 
     def __init__(
@@ -161,6 +162,7 @@ class SubscriptionEntry:
         # protocol 7.3: it was known here before its attach was answered, so nothing has been accepted without it
         self.in_time = True
         self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
+        self.untold = False  # it has missed something, and its client has not read that yet (protocol 7.6)
         self.declared = False  # it never expires (protocol 2.7)
         self.data = b""  # of whoever attached it (protocol 7.10)
         # protocol 7.9: the map that this router keeps, and the term under which it was last fetched

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from router.core.intervals import Range
 from router.core.ports import Term
@@ -231,6 +231,16 @@ class Orphan:
     name: SubscriptionName
     term: Term
     timeout_s: float
+
+
+@dataclass(slots=True)
+class Told:
+    """The subscription's client has read the answer to the attach of this term (protocol 7.6)."""
+
+    since: ClassVar[int] = 5
+    address: str
+    name: SubscriptionName
+    term: Term
 
 
 @dataclass(slots=True)
@@ -572,6 +582,7 @@ AddressMessage = (
     | Taken
     | Again
     | Turn
+    | Told
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | Ask | Answer | AddressMessage

@@ -167,7 +167,10 @@ class Subscriber:
         self.presettled = PreSettledQueue(address.core, address.counters)
 
     def heard(self) -> None:
-        """The client has read the answer to its attach (protocol 16.8)."""
+        """The client has read the answer to its attach (protocol 7.6, 16.8)."""
+        if self.gap:
+            self.gap = False
+            self.address.subscriptions.tell_read(self.name, self.term)
 
     # --------------------------------------------------------------------------------------------- irregular deliveries
 

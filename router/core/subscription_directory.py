@@ -33,7 +33,13 @@ class SubscriptionDirectory:
         self.entries: dict[m.SubscriptionName, SubscriptionEntry] = {}
 
     def handlers(self) -> m.Handlers:
-        return {m.Join: self.on_join, m.Orphan: self.on_orphan, m.Leave: self.on_leave, m.Note: self.on_note}
+        return {
+            m.Join: self.on_join,
+            m.Orphan: self.on_orphan,
+            m.Leave: self.on_leave,
+            m.Note: self.on_note,
+            m.Told: self.on_told,
+        }
 
     # --------------------------------------------------------------------------------------------------------- attached
 
@@ -76,6 +82,8 @@ class SubscriptionDirectory:
         else:
             entry = self._new_subscription(sender, message, entry, created_at, former, gap)
             entry.resumed = resumed
+        if gap:  # a router of an earlier version never says that it has been read
+            entry.untold = core.speaks(sender) >= m.since(m.Told)
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
@@ -84,6 +92,19 @@ class SubscriptionDirectory:
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
         self._answer(sender, message, result, known=resumed, mark=mark)
         address.streams.synchronise(entry, message.history)
+
+    def on_told(self, sender: str, message: m.Told) -> None:
+        """Its client knows now that it has missed something (protocol 7.6)."""
+        entry = self.entries.get(message.name)
+        if entry is not None and entry.home == sender and entry.term == message.term:
+            entry.untold = False
+
+    def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
+        """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""
+        core, told = self.core, m.Told(self.address.name, name, term)
+        for router in core.members.everybody():
+            if core.speaks(router) >= m.since(m.Told):
+                core.send_to(router, told)
 
     def on_note(self, sender: str, message: m.Note) -> None:
         """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
@@ -210,7 +231,8 @@ class SubscriptionDirectory:
         if over_at is not None and message.kind is m.JoinKind.RESUME and not message.history:
             return True  # protocol 7.1: it wants to know
         if known is not None:
-            return over_at is not None and self.core.members.gone_since(over_at)
+            over = over_at is not None and self.core.members.gone_since(over_at)
+            return over or (message.kind is m.JoinKind.EITHER and known.untold and known.term < message.term)
         if former is not None:
             return self._has_missed(former)
         earlier = self.core.former.earlier(message.born)

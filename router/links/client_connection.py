@@ -116,7 +116,8 @@ class ClientConnection:
         self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
         self.unread_bytes = 0  # in its transport's buffer while output is paused
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
-        self.watched: dict[PublisherLink, None] = {}  # with an open proof: any frame may be the sign of life
+        # with an open proof: any frame may be the sign of life
+        self.watched: dict[PublisherLink | SubscriberLink, None] = {}
         self.pending_expiries = PendingExpiries()
         self.output_paused = False  # the transport's buffer is full
         self.writes = 0  # how often output has been fetched
@@ -308,11 +309,11 @@ class ClientConnection:
         if router.output_due is None:
             router.output_due = router.now + OUTPUT_DELAY_S
 
-    def watch(self, port: PublisherLink) -> None:
+    def watch(self, port: PublisherLink | SubscriberLink) -> None:
         self.watched[port] = None
         self.router.watching[self] = None
 
-    def unwatch(self, port: PublisherLink) -> None:
+    def unwatch(self, port: PublisherLink | SubscriberLink) -> None:
         self.watched.pop(port, None)
         if not self.watched:
             self.router.watching.pop(self, None)

@@ -21,11 +21,13 @@ from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
 from router.links.expiry import expired
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
+from router.links.proof import Proof
 from router.links.reasons import reason_of
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
 
+NOTHING_TO_PROVE: Final = Proof()
 MAX_BURST: Final = 1_024  # transfers per write
 MAX_BURST_BYTES: Final = 4 << 20  # per write, estimated from earlier sizes: unread output may exceed its mark by this
 
@@ -102,6 +104,7 @@ class SubscriberLink:
         "detached",
         "link",
         "paused",
+        "proof",
         "queue",
     )
 
@@ -114,6 +117,7 @@ class SubscriberLink:
         self.answered = False
         self.detached = False
         self.paused = False  # the router is being drained
+        self.proof = NOTHING_TO_PROVE
         self.queue = connection.config.address(attach.address).type == "queue"
         self.default_outcome = default_outcome(link.remote_attach, queue=self.queue)
         self.expiry_policy = attach.expiry_policy
@@ -156,6 +160,10 @@ class SubscriberLink:
             "rcv_settle_mode": self._modes.rcv,
         }
         self.expiry_policy = answer.expiry_policy
+        if answer.term in answer.marks:  # protocol 7.6: it is told of a gap until it has read that
+            self.proof = Proof()
+            self.proof.start(self.connection.now, threshold=0)
+            self.connection.watch(self)
         if answer.listing is None:
             self.answered = self.connection.attach(self.link, **arguments)
             return 0
@@ -306,9 +314,18 @@ class SubscriberLink:
             self.connection.drain(self)
         if self.answered:
             if self._unheard and event.flow.delivery_count is not None:
-                self._unheard = False
-                self.connection.core.subscriber_heard(self, now)
+                self._heard(now)
             self.has_room(now)
+
+    def on_frame(self, now: float) -> None:
+        """A frame of any kind was read on the connection while the client may not have read that it has a gap."""
+        if self.proof.frame(now, self.connection.config.proof_after_s):
+            self._heard(now)
+
+    def _heard(self, now: float) -> None:
+        self._unheard = self.proof.open = False
+        self.connection.unwatch(self)
+        self.connection.core.subscriber_heard(self, now)
 
     def has_room(self, now: float) -> None:
         """More may be sent than before."""
@@ -317,6 +334,8 @@ class SubscriberLink:
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         if self.detached:
             return
+        if self.proof.open:  # it has read what came behind the answer
+            self._heard(now)
         outcome = terminal_outcome(event.state, queue=self.queue)
         if outcome is None:
             if is_unknown(event.state):  # AMQP 3.4: nobody may take it for one of ours
@@ -389,4 +408,5 @@ class SubscriberLink:
 
     def _mark_detached(self) -> None:
         self.detached = True
+        self.connection.unwatch(self)
         self.connection.forget(self)

@@ -61,6 +61,7 @@ from router.core.messages import (
     SubscriptionNews,
     Sync,
     Taken,
+    Told,
     Turn,
     since,
 )
@@ -375,6 +376,7 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Turn, _FLAG, _FLAG),
     _of_a_router(Ask, _U64, _STRING, _STRINGS, _PAYLOAD),
     _of_a_router(Answer, _U64, _PAYLOAD),
+    _in_order(Told, _NAME, _TERM),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _WITH_PAYLOADS: Final = [

@@ -419,6 +419,12 @@ def test_marks_tell_since_when_a_subscription_without_memory_is_known() -> None:
     assert late.said is not None
     assert late.said.marks == [late.said.term], "something was accepted before it"
     late.leave()
+    late = mesh.subscriber("b", "s2")
+    assert late.said is not None
+    assert late.said.marks == [late.said.term], "it may not have read that"
+    late.core.subscriber_heard(late, mesh.now)
+    mesh.run()
+    late.leave()
     again = mesh.subscriber("a", "s2")
     assert again.said is not None
     assert again.said.marks == late.said.marks, "no gap since"

@@ -43,6 +43,16 @@ def as_if_asked_by_all(self: SubscriptionDirectory, *arguments: Any) -> bool:
 MAY_HAVE_A_GAP = SubscriptionDirectory._may_have_a_gap
 
 
+def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m.Join) -> None:
+    ON_JOIN(self, sender, message)
+    entry = self.entries.get(message.name)
+    if entry is not None:
+        entry.untold = False
+
+
+ON_JOIN = SubscriptionDirectory.on_join
+
+
 def if_it_was_known(self: Egress, sender: str, message: m.Joined) -> None:
     ANSWERED(self, sender, message)
     subscriber = self.subscribers.get(message.name)
@@ -99,6 +109,10 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "subscribed_during_partition": ([(SubscriptionDirectory, "_may_have_missed", always(False))], "G5"),
     # protocol 7.3: "known" is all that the second answer says
     "answer_says_since_when": ([(SubscriptionDirectory, "_answer", answer_without_mark)], "G5"),
+    # protocol 7.6: B takes S, which has not read that it has a gap, for one that knows; A and B take it for one that
+    # has read nothing
+    "gap_is_told_until_it_has_been_read": ([(SubscriptionDirectory, "on_join", as_if_all_had_been_read)], "G5"),
+    "gap_is_told_no_more_when_it_has_been_read": ([(Subscriber, "heard", always(None))], "G5"),
     # protocol 7.3: B has answered without A's mark, and takes no notice of it
     "mark_that_came_after_the_answer": ([(Egress, "_mark_comes_late", always(False))], "G5"),
     # protocol 8.3: A accepts without S at T; B, whose clock began later, still takes it in

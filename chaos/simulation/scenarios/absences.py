@@ -56,6 +56,30 @@ def answer_says_since_when(world: Worlds) -> None:
     s.release().attach("s0@A").finish()
 
 
+def _not_resumed(s: Schedule) -> Schedule:
+    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
+    return s
+
+
+def gap_is_told_until_it_has_been_read(world: Worlds) -> None:
+    """S (no map) subscribed during a partition. The answer that told it of the gap got lost: so the next one does."""
+    s = _subscribed_without("B", "A", world, PLAIN)
+    _told_in_an_answer_that_gets_lost(s)
+    s.lose("s0").run()
+    _not_resumed(s.release().attach("s0@A")).finish()
+
+
+def gap_is_told_no_more_when_it_has_been_read(world: Worlds) -> None:
+    """S (no map) has read the answer that told it of the gap, and comes back."""
+    s = _subscribed_without("B", "A", world, PLAIN)
+    s.lose("s0").step("heal").run()
+    _not_resumed(s.attach("s0@B")).pass_time(3.0)
+    s.step("hb", "s0").run()
+    s.lose("s0").run().attach("s0@A")
+    assert s.w.subscriber("s0").resumed, "G5 S is told again of the gap that it knows of"
+    s.finish()
+
+
 def mark_that_came_after_the_answer(world: Worlds) -> None:
     """S (no map) is told of the gap in an answer that it never reads. A is out of reach when it is answered again; when
     it is back, it knows S, and since when."""
@@ -284,8 +308,7 @@ def plain_one_is_told_of_its_gap(world: Worlds) -> None:
     s.send("p0").run()
     assert s.w.checker.missed
     s.hold(("msg", "C", "A")).step("heal").run().attach("s0@C").release().run()
-    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
-    s.finish()
+    _not_resumed(s).finish()
 
 
 def gap_is_told_when_routers_meet(world: Worlds) -> None:
@@ -295,8 +318,7 @@ def gap_is_told_when_routers_meet(world: Worlds) -> None:
     assert s.w.checker.missed
     s.step("heal").run()
     s.step("crash", "A").attach("s0@C")
-    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
-    s.finish()
+    _not_resumed(s).finish()
 
 
 def counts_again_when_routers_meet(world: Worlds) -> None:

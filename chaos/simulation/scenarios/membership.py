@@ -152,7 +152,7 @@ def mark_of_another_router_hides_no_gap(world: Worlds) -> None:
     s = Schedule(world("ABC", [P(), P("p1")], [S(kind=PLAIN)], strict=False, address=ACCEPT))
     s.up("p0@B", "p1@C")
     s.send("p1").run()
-    _subscribed_without(s, "B")
+    _subscribed_without(s, "B").pass_time(3.0).step("hb", "s0").run()
     s.lose("s0")
     s.release().attach("s0@B").finish()
     assert s.w.checker.told

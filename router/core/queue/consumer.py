@@ -57,6 +57,7 @@ class Consumer(Subscriber):
         return self.brought_map and not self.brought_epoch and not self.proven
 
     def heard(self) -> None:
+        super().heard()
         if self.unproven:
             self.proven = True
             cast("QueueDeliveries", self.deliveries).proved(self)
