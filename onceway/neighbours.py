@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TLS_RECORDS: Final = (0x15, 0x16)  # the first byte of an alert and of a handshake; AMQP's is A
 MOST_STRANGERS: Final = 100  # accepted connections, above which the oldest is closed if it has not shown who it is
 T = TypeVar("T")
-RESOLVER_S: Final = 0.25  # how long the resolver is waited for where addresses are known from before
+RESOLVER: Final = 0.25  # of an attempt: how long the resolver is waited for where addresses are known from before
 
 
 class Neighbours:
@@ -174,7 +174,8 @@ class Dialer:
             self._place, self._addresses, self._resolving = (host, port), [], None
         if self._resolving is None:
             self._resolving = asyncio.get_running_loop().create_task(_addresses_of(host, port))
-        await asyncio.wait((self._resolving,), timeout=RESOLVER_S if self._addresses else None)
+        within_s = RESOLVER * self.dialing.attempt_s
+        await asyncio.wait((self._resolving,), timeout=within_s if self._addresses else None)
         if self._resolving.done():
             answer, self._resolving = self._resolving, None
             self._addresses = answer.result()
@@ -203,7 +204,7 @@ class NeighbourCarrier(Carrier):
         self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
         self._first = True  # nothing was received yet
         self.gone = asyncio.Event()
-        """The trunk is over; its socket may linger."""
+        """The trunk is over. Its socket may linger: the other side may have no time, or no way, to read the close."""
 
     def received(self, nbytes: int) -> bytes:
         if self._first and self.tls is None and VIEW[0] in _TLS_RECORDS and self.carried is not None:
@@ -240,9 +241,10 @@ class NeighbourCarrier(Carrier):
     def _trunk(self) -> Trunk:
         return cast(Trunk, self.carried)
 
-    def end(self, transport: asyncio.Transport) -> None:
-        super().end(transport)
-        self.gone.set()
+    def write(self) -> None:
+        super().write()
+        if self.carried is not None and self._trunk.failure is not None:
+            self.gone.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
