@@ -29,7 +29,7 @@ class Lease:
         self.session = session
         self.attach = SubscriberAttach(
             session.container, NAME, SESSIONS, epoch=epoch, born=born, timeout_s=session.expiry_s,
-            expiry_policy="link-detach", only_in_time=True,  # MQTT 5, 4.1: the state is discarded at its expiry
+            expiry_policy="link-detach", only_in_time=True,  # the state is discarded at its expiry (MQTT-4.1.0)
         )  # fmt: skip
         self.resumed = born != epoch
         self.detached = False

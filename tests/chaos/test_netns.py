@@ -115,8 +115,8 @@ namespaces.close()
 @pytest.mark.skipif(reason_against() is not None, reason=str(reason_against()))
 @pytest.mark.slow
 def test_neighbours_meet_again_as_soon_as_a_cut_is_over_however_long_it_was(tmp_path: Path) -> None:
-    # The kernel asks for a connection 0, 1, 2, 3, 4, 5, 7, 11 and 19 s after it was told to (before Linux 6.5: 0, 1, 3, 7
-    # and 15 s), which was when the neighbour was lost, or two seconds later, when the close had not been answered.  v0.9.0
+    # The kernel asks for a connection 0, 1, 2, 3, 4, 5, 7, 11 and 19 s after it was told to (before Linux version 6.5: 0, 1,
+    # 3, 7 and 15 s), which was when the neighbour was lost, or two seconds later, when the close had not been answered.  v0.9.0
     # waited for it, and was back 5 to 8 s late.
     back_s, log = back_after(14.0, ROOT, tmp_path)
     assert back_s < 2.5, log

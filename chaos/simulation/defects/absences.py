@@ -36,7 +36,7 @@ def as_an_orphan(
 
 
 def as_if_asked_by_all(self: SubscriptionDirectory, *arguments: Any) -> bool:
-    """7.3.4, as it was in v0.9.0: an orphan is broken when its wait is over, whatever was accepted."""
+    """As it was in v0.9.0 (protocol 7.3): an orphan is broken when its wait is over, whatever was accepted."""
     return MAY_HAVE_A_GAP(self, *arguments) or arguments[-1] is not None
 
 
