@@ -353,6 +353,13 @@ class Glance:
                 return self._payload[: at[1]]
         return b""
 
+    def bare_at(self) -> int:
+        """Where the bare message begins: the sections from the properties on, which intermediaries do not change."""
+        for code in (MESSAGE_ANNOTATIONS, DELIVERY_ANNOTATIONS, HEADER):
+            if (at := self._place(code)) is not None:
+                return at[1]
+        return 0
+
     def before_the_body(self) -> bytes:
         """The sections before the body, as they are written."""
         if self._at is None:

@@ -15,7 +15,8 @@ from router.core.counters import Timeline
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State, take_out
-from router.core.large import STREAM_IDLE_S, Body
+from router.core.large import STREAM_IDLE_S, Body, Partial
+from router.core.passage import DOES_NOT_GO_ON, Passage
 from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
 from router.core.presettled import take_presettled
 from router.core.subscriber import Subscriber
@@ -41,6 +42,7 @@ class Deliveries:
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
         self.accepts: dict[str, list[Rejection]] = {}
         self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
+        self.given_up: dict[Subscriber, str] = {}  # whose links are detached at the end of this turn, and why
 
     def handlers(self) -> m.Handlers:
         return {
@@ -77,11 +79,15 @@ class Deliveries:
             self.core.payload_bytes += self.log.bodies[start].held
             self.moved(self.log.bodies[start])
             for subscriber in self.subscribers.values():
-                if subscriber.parts_port is None:
+                if subscriber.passage is None:
                     self.refuse_large(subscriber, start)
         if publisher.special_subscribers:
             for subscriber in list(publisher.special_subscribers):
                 self._take_specially(subscriber, sender, start, message)
+        if message.open:
+            for subscriber in self.subscribers.values():
+                if subscriber.passage is not None and subscriber.passage.pass_by(start):
+                    self._goes_before(subscriber.passage)
         if publisher.special_subscribers:
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
@@ -98,8 +104,19 @@ class Deliveries:
             self.moved(body)
             self.core.payload_bytes += len(message.payload)
             for subscriber in list(self.subscribers.values()):
-                if subscriber.partial is not None and subscriber.partial.body is body:
+                passage = subscriber.passage
+                if passage is None:
+                    continue
+                if passage.partial is not None and passage.partial.body is body:
                     subscriber.pump()
+                elif position in passage.passed_by:
+                    self._goes_before(passage)
+
+    def _goes_before(self, passage: Passage) -> None:
+        """A large delivery passes by: the publisher of the open one may wait for its end (protocol 6.12.15)."""
+        partial = passage.open
+        if partial is not None and self.publishers[partial.tag[:8]].home is not None:
+            partial.open_since = self.core.now
 
     def moved(self, body: Body) -> None:
         """More of a large delivery has come, or gone out."""
@@ -118,7 +135,10 @@ class Deliveries:
         """Frees of large deliveries what nobody here needs any more, and tells their ingresses (protocol 6.12)."""
         log, core = self.log, self.core
         for position, body in list(log.bodies.items()):
-            taken = min([each.taken(position, body) for each in self.subscribers.values()], default=body.end)
+            taken = min(
+                [each.passage.taken(position, body) for each in self.subscribers.values() if each.passage],
+                default=body.end,
+            )
             core.payload_bytes -= body.free(taken)
             if taken > body.told:
                 body.told = taken
@@ -131,23 +151,38 @@ class Deliveries:
     def _starving(self) -> list[tuple[float, int, Body]]:
         """Returns large deliveries in whose middle a link here is, with nothing to write, and when one last moved."""
         partials = [each.partial for each in self.subscribers.values() if each.partial is not None]
-        waiting = {each.position: each.body for each in partials if each.offset == each.body.end}
-        return [(body.moved_at, position, body) for position, body in waiting.items()]
+        found = [(each.position, each.body) for each in partials if each.body and each.offset == each.body.end]
+        return [(body.moved_at, position, body) for position, body in dict(found).items()]
+
+    def _open(self) -> list[tuple[Passage, Partial]]:
+        """Returns what links here are in the middle of and nobody sends (protocol 6.12.12)."""
+        found = [(each.passage, each.passage.open) for each in self.subscribers.values() if each.passage is not None]
+        return [(passage, partial) for passage, partial in found if partial is not None]
 
     def tick(self) -> None:
         for moved_at, position, body in self._starving():
             if self.core.now >= moved_at + STREAM_IDLE_S:
                 body.moved_at = self.core.now
-                self._need_again(position)
+                self.need_again(position)
+        for passage, partial in self._open():
+            if self.core.now >= partial.open_since + STREAM_IDLE_S:
+                passage.give_up(partial, DOES_NOT_GO_ON)
+                passage.subscriber.pump()
 
     def deadlines(self) -> list[float]:
-        return [moved_at + STREAM_IDLE_S for moved_at, _, _ in self._starving()] if self.log.bodies else []
+        found = [moved_at + STREAM_IDLE_S for moved_at, _, _ in self._starving()] if self.log.bodies else []
+        return found + [partial.open_since + STREAM_IDLE_S for _, partial in self._open()]
 
-    def _need_again(self, position: int) -> None:
+    def need_again(self, position: int) -> None:
         """The publisher of this large delivery has to send it again (protocol 6.12)."""
         run = self.log.run_of(position)
         term = self.publishers[run.publisher_id].term
         self.core.send_to(run.ingress, m.Again(self.address.name, run.publisher_id, term))
+
+    def give_up(self, subscriber: Subscriber, why: str) -> None:
+        """Its link is detached at the end of this turn: others are being gone through."""
+        self.given_up[subscriber] = why
+        self.core.touch(self.address)
 
     def _is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
@@ -179,8 +214,10 @@ class Deliveries:
             if delivery.rejected:
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
             return
+        if subscriber.passage is not None:
+            subscriber.passage.find(delivery, position, payload, message_format)
         waits = delivery.state is State.RELEASED or delivery.resume is Resume.PLACEHOLDER
-        if position in self.log.bodies and not (waits and subscriber.parts_port is not None):
+        if position in self.log.bodies and not (waits and subscriber.passage is not None):
             return  # what could be sent again has passed through by then
         if subscriber.fill(delivery, payload, message_format):
             subscriber.filled_placeholders[position] = delivery
@@ -262,7 +299,10 @@ class Deliveries:
             subscriber.unbind(delivery)
             if subscriber.fill(delivery, payload, message_format):
                 subscriber.send_later(delivery)
-            elif delivery.resume is Resume.PLACEHOLDER and payload is None and not token:
+            elif payload is not None:
+                if subscriber.passage is not None:
+                    subscriber.passage.find(delivery, -1, payload, message_format)
+            elif not token and (delivery.resume is Resume.PLACEHOLDER or self._is_open(subscriber, delivery)):
                 self.settle_irregular(subscriber, delivery)  # protocol 7.5: no router has its payload
                 return
         delivery.ingress = sender
@@ -274,6 +314,9 @@ class Deliveries:
                 self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, rejected)
             else:
                 delivery.token = True
+
+    def _is_open(self, subscriber: Subscriber, delivery: Irregular) -> bool:
+        return subscriber.passage is not None and subscriber.passage.is_open(delivery)
 
     # ----------------------------------------------------------------------------------------------------- dispositions
 
@@ -384,7 +427,7 @@ class Deliveries:
         6.12)."""
         subscriber.release(delivery, failed)
         if delivery.payload is None and delivery.position >= 0:
-            self._need_again(delivery.position)
+            self.need_again(delivery.position)
 
     def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
         self.counters.subscriber_released += stop - start
@@ -443,6 +486,10 @@ class Deliveries:
 
     def flush(self) -> None:
         """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
+        given_up, self.given_up = self.given_up, {}
+        for subscriber, why in given_up.items():
+            if self.subscribers.get(subscriber.name) is subscriber:
+                self.address.egress.give_up(subscriber, why)
         if self.log.bodies:
             self._free_taken()
         if self.accepts:
@@ -461,17 +508,17 @@ class Deliveries:
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
                 early = self.log.open.overlap(low, high)
-                aborted = []
+                freed = []
                 for subscriber in self.subscribers.values():
-                    if subscriber.partial is not None and subscriber.void(low, high):
-                        aborted.append(subscriber)
+                    if subscriber.passage is not None and subscriber.passage.void(low, high):
+                        freed.append(subscriber)
                     if early:
                         subscriber.owes.remove(low, high)
                     subscriber.settle_positions(low, high)
                     if subscriber.bound:
                         self._settle_bound(subscriber, low, high)
                 self.core.payload_bytes -= self.log.forget(run, low, high)
-                for subscriber in aborted:
+                for subscriber in freed:
                     subscriber.pump()
             for subscriber in self.subscribers.values():
                 if subscriber.by_sync:
@@ -523,7 +570,8 @@ class Deliveries:
         self._release_tokens_of(subscriber, delivery)
         in_place = delivery.position in subscriber.filled_placeholders
         if subscriber.partial is not None and subscriber.partial.delivery is delivery:
-            subscriber.abort_large()
+            assert subscriber.passage is not None
+            subscriber.passage.abort()
             delivery.state = State.REMOVED
         delivery_id = delivery.delivery_id
         subscriber.remove(delivery)

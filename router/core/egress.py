@@ -14,6 +14,7 @@ from router.core import messages as m
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
 from router.core.keeping import KeptLink
+from router.core.large import STREAM_IDLE_S
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 from router.names import (
@@ -326,11 +327,14 @@ class Egress:
         """The publisher's ingress is lost or replaced: nothing is synced to it, queued copies are removed, and what was
         sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
         log = self.deliveries.log
-        aborted = self._abort_large(publisher_id)
+        passages = [each.passage for each in self.subscribers.values() if each.passage is not None]
+        held_up = [each.subscriber for each in passages if each.passed_by]
         for run in log.runs_of(publisher_id):
             for start, stop in log.alive.overlap(run.start, run.stop):
                 for subscriber in self.subscribers.values():
                     put_in_doubt(log, subscriber, start, stop)
+                for passage in passages:
+                    passage.forget_passed_by(start, stop)
                 self.core.payload_bytes -= log.invalidate(run, start, stop)
         entry = self.address.publishers.entries.get(publisher_id)
         for subscriber in self.subscribers.values():
@@ -353,23 +357,12 @@ class Egress:
                     )
             if entry is not None:
                 subscriber.classify(entry)
-        for subscriber in aborted:
+        for passage in passages:
+            if passage.lose(publisher_id):
+                self.core.due(self.core.now + STREAM_IDLE_S, self.address)
+                held_up.append(passage.subscriber)
+        for subscriber in held_up:
             subscriber.pump()
-
-    def _abort_large(self, publisher_id: bytes) -> list[Subscriber]:
-        """Aborts the publisher's large deliveries that are not complete at their subscriptions, which forget them, and
-        returns these (protocol 6.12)."""
-        aborted: list[Subscriber] = []
-        for subscriber in self.subscribers.values():
-            partial = subscriber.partial
-            if partial is None or self.deliveries.log.run_of(partial.position).publisher_id != publisher_id:
-                continue
-            subscriber.abort_large()
-            aborted.append(subscriber)
-            if partial.delivery is not None:
-                partial.delivery.state = State.REMOVED
-                subscriber.remove(partial.delivery)
-        return aborted
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
@@ -479,10 +472,17 @@ class Egress:
         elif condition == SUBSCRIPTION_REMOVED:
             self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
         else:
-            self._remove_link(
-                subscriber,
-                m.Orphan(self.address.name, subscriber.name, subscriber.term, self._orphan_timeout(subscriber)),
-            )
+            self._orphan(subscriber)
+
+    def give_up(self, subscriber: Subscriber, why: str) -> None:
+        """Its link is in the middle of a large delivery that does not go on (protocol 6.12.16)."""
+        self.core.subscribers.pop(subscriber.port, None)
+        subscriber.port.detach(DETACH_FORCED, why, {}, False)
+        self._orphan(subscriber)
+
+    def _orphan(self, subscriber: Subscriber) -> None:
+        timeout = self._orphan_timeout(subscriber)
+        self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
 
     def _remove_link(self, subscriber: Subscriber, announcement: m.Orphan | m.Leave) -> None:
         # protocol 6.10: this subscription's acceptances count; the address holds only what no subscription has accepted

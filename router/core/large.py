@@ -7,6 +7,7 @@ that a subscription here has not been sent yet. The rules are in `router.core.re
 from __future__ import annotations
 
 from collections import deque
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from router.core.ports import Outcome
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 STREAM_IDLE_S: Final = 30.0
-"""How long a link waits in the middle of one for more of it. Then its publisher has to attach again."""
+"""How long a link waits in the middle of one for more of it. Then its publisher has to attach again, or, where nobody
+sends it, the link gives it up."""
+DIGEST_SIZE: Final = 16
 
 
 class Sending:
@@ -35,16 +38,18 @@ class Sending:
 class Body:
     """The payload of a large delivery at an egress: the parts from `start` on."""
 
-    __slots__ = ("moved_at", "complete", "end", "head", "parts", "start", "told")
+    __slots__ = ("bare_at", "moved_at", "complete", "end", "_freed", "head", "parts", "start", "told")
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, *, whole: bool = False) -> None:
         self.moved_at = 0.0  # when more of it last came, or went out here
         self.head = head  # the first part: all sections before the message's body
+        self.bare_at = -1  # where the bare message begins in it; -1 until a subscription here begins it
         self.parts: deque[bytes] = deque((head,))
         self.start = 0
         self.end = len(head)
-        self.complete = False
+        self.complete = whole
         self.told = 0  # how much the ingress knows to be taken
+        self._freed = blake2b(digest_size=DIGEST_SIZE)  # of the bare message before `start`
 
     @property
     def held(self) -> int:
@@ -70,22 +75,98 @@ class Body:
         """Frees the parts before this offset. Returns how many bytes these were."""
         before = self.start
         while self.parts and self.start + len(self.parts[0]) <= offset:
-            self.start += len(self.parts.popleft())
+            part = self.parts.popleft()
+            if self.bare_at >= 0:  # else no link is in the middle of it
+                self._freed.update(part[max(self.bare_at - self.start, 0) :])
+            self.start += len(part)
         return self.start - before
+
+    def digest(self, offset: int) -> bytes:
+        """Returns the digest of the bare message up to this offset, before which not all is freed."""
+        assert offset >= self.start
+        digest, at = self._freed.copy(), self.start
+        for part in self.parts:
+            digest.update(part[max(self.bare_at - at, 0) : max(offset - at, 0)])
+            at += len(part)
+        return digest.digest()
 
 
 class Partial:
     """The large delivery that a subscription's link is in the middle of.
 
-    `delivery`: it is known by tag. `early`: the client's outcome, and whether it settled, before it had all of it.
+    It is *open* when nobody sends it, as its publisher's ingress is lost (protocol 6.12.12). `delivery`: it is known by
+    tag. `early`: the client's outcome, and whether it settled, before it had all of it. `resumes`: the client may have
+    had the delivery before this link.
     """
 
-    __slots__ = ("body", "delivery", "delivery_id", "early", "offset", "position")
+    __slots__ = (
+        "_digest", "_seen", "_sent", "_skipping", "body", "delivery", "delivery_id", "early", "offset", "open_since",
+        "position", "resumes", "rest", "tag",
+    )  # fmt: skip
 
-    def __init__(self, body: Body, position: int, delivery: Irregular | None, delivery_id: int, offset: int) -> None:
-        self.body = body
-        self.position = position  # of the arrival log
+    def __init__(
+        self,
+        tag: bytes,
+        body: Body,
+        position: int,
+        delivery: Irregular | None,
+        delivery_id: int,
+        offset: int,
+        resumes: bool,
+    ) -> None:
+        self.tag = tag
+        self.body: Body | None = body
+        self.position = position  # of the arrival log; -1 where a SYNC has brought it
         self.delivery = delivery
         self.delivery_id = delivery_id
-        self.offset = offset
+        self.offset = offset  # of `body`: what is before it needs nobody to send it
+        self.resumes = resumes
         self.early: tuple[Outcome, bool] | None = None
+        self.rest = b""  # of the sections before the bare message: those of the copy that has begun it
+        self.open_since = 0.0
+        self._sent = 0  # octets of the bare message that had gone out by then
+        self._digest = b""  # of these
+        self._skipping = False  # they have not all been compared with those of the next copy
+        self._seen = blake2b(digest_size=DIGEST_SIZE)
+
+    def lose(self, delivery: Irregular, now: float) -> None:
+        """Nobody sends it any more."""
+        body = self.body
+        assert body is not None
+        if not self._skipping:  # else nothing of this copy has gone out
+            self.rest += body.head[self.offset : body.bare_at]
+            self._sent = max(self.offset - body.bare_at, 0)
+            self._digest = body.digest(self.offset)
+        self.body, self.position, self.delivery, self.open_since = None, -1, delivery, now
+
+    def find(self, body: Body, position: int) -> None:
+        """It comes again."""
+        assert self.body is None
+        self.body, self.position, self.offset = body, position, body.bare_at
+        self._skipping, self._seen = True, blake2b(digest_size=DIGEST_SIZE)
+
+    def skip(self) -> bool:
+        """Compares what has come again with what has gone out. Says whether all of that has come.
+
+        Raises:
+            AnotherMessage: They are not the same.
+        """
+        body = self.body
+        assert body is not None
+        stop = body.bare_at + self._sent
+        while self._skipping and self.offset < stop:
+            piece = body.read(self.offset, stop - self.offset)
+            self._seen.update(piece)
+            self.offset += len(piece)
+            if not piece:
+                if body.complete:
+                    raise AnotherMessage
+                return False
+        if self._skipping and self._seen.digest() != self._digest:
+            raise AnotherMessage
+        self._skipping = False
+        return True
+
+
+class AnotherMessage(Exception):
+    """What comes with the tag of an open delivery does not begin with what its link has been sent."""

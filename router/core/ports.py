@@ -354,6 +354,9 @@ class SubscriberPort(Protocol):
 class PartsPort(SubscriberPort, Protocol):
     """A subscription's link that takes a large delivery in parts (protocol 6.12)."""
 
+    def bare_at(self, payload: bytes) -> int:
+        """Returns where in it the bare message begins, which is the publisher's own (AMQP 3.2)."""
+
     def begin(
         self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
     ) -> tuple[int, int]:

@@ -19,9 +19,10 @@ from router.core.counters import age_s
 from router.core.directory import PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
-from router.core.large import Body, Partial
+from router.core.large import Partial
 from router.core.log import Run, RunList
 from router.core.messages import JoinKind, SubscriptionName
+from router.core.passage import Passage
 from router.core.ports import (
     NEVER_EXPIRES_S,
     ExpiryPolicy,
@@ -77,12 +78,10 @@ class Subscriber:
         "listing_incomplete",
         "longest_s",
         "marks",
-        "most_bytes",
         "name",
         "over_at",
         "owes",
-        "partial",
-        "parts_port",
+        "passage",
         "port",
         "presettled",
         "rejected",
@@ -109,8 +108,8 @@ class Subscriber:
         self.address = address
         self.deliveries = address.deliveries
         self.port = port
-        self.parts_port = cast("PartsPort", port) if attach.takes_parts else None
-        self.most_bytes = attach.most_bytes  # of a large delivery (protocol 6.12); 0: any size
+        # large deliveries, where its link takes parts (protocol 6.12)
+        self.passage = Passage(self, cast("PartsPort", port), attach.most_bytes) if attach.takes_parts else None
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
         self.data = address.data_on_the_wire(attach.data)
@@ -162,9 +161,13 @@ class Subscriber:
         self.released: list[Irregular] = []  # then these, in order
         self.sync_queue: deque[Irregular] | tuple[()] = ()  # then what SYNC brought, then the log
         self.filled_placeholders: dict[int, Irregular] = {}  # by DATA: they go out in their place in the log
-        self.partial: Partial | None = None  # its link is in the middle of it (protocol 6.12)
         # at most once
         self.presettled = PreSettledQueue(address.core, address.counters)
+
+    @property
+    def partial(self) -> Partial | None:
+        """The large delivery that its link is in the middle of (protocol 6.12)."""
+        return self.passage.partial if self.passage is not None else None
 
     def heard(self) -> None:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
@@ -267,8 +270,8 @@ class Subscriber:
         streams (protocol 6.7)."""
         if not self.answered:
             return
-        deliveries = self.deliveries
-        if self.partial is not None and not self._go_on(self.partial):
+        deliveries, passage = self.deliveries, self.passage
+        if passage is not None and (passage.partial is not None or passage.passed_by) and not passage.go_on():
             return
         end, presettled = deliveries.log.segments.end, self.presettled.batches
         irregular = self.to_resume or self.released or self.sync_queue
@@ -293,8 +296,8 @@ class Subscriber:
         if cache is None:
             cache = {}
         while room > 0:
-            limit = end
-            if presettled:
+            limit = passage.limit(end) if passage is not None and passage.passed_by else end
+            if presettled and presettled[0].at <= limit:
                 batch = presettled[0]
                 if batch.at <= self.cursor:
                     tags, payloads = self.presettled.take(room)
@@ -351,23 +354,24 @@ class Subscriber:
             if stop == start:
                 return 0
         if start in log.bodies:
-            self._begin_large(log.bodies[start], start, None, message_format)
+            assert self.passage is not None
+            self.passage.begin(log.bodies[start], start, None, message_format)
             return 1
         self._send_log(start, stop, message_format, cache)
         return stop - start
 
     def _send_log(self, start: int, stop: int, message_format: int, cache: dict[object, object]) -> None:
         tags, payloads = self.deliveries.log.slices(start, stop, cache)
-        self._note_sent(start, stop, self.port.send(tags, payloads, message_format, self.settled_mode, start, cache))
+        self.note_sent(start, stop, self.port.send(tags, payloads, message_format, self.settled_mode, start, cache))
         if self.settled_mode:
-            self._accept_sent(start, stop)
+            self.accept_sent(start, stop)
 
-    def _accept_sent(self, start: int, stop: int) -> None:
+    def accept_sent(self, start: int, stop: int) -> None:
         """Accepts what is written (protocol 6.9)."""
         self.settled_on_wire.add(start, stop)
         self.deliveries.release_tokens(self.owes.remove(start, stop), self)
 
-    def _note_sent(self, start: int, stop: int, first_id: int) -> None:
+    def note_sent(self, start: int, stop: int, first_id: int) -> None:
         self.cursor = stop
         self.unsettled.add(start, stop)
         runs = self.sent_ids.runs
@@ -378,103 +382,6 @@ class Subscriber:
             run = SentRun(start, stop, first_id)
             self.sent_ids.append(first_id, run)
             self.sent_positions.append(start, run)
-
-    # -------------------------------------------------------------------------------------------- large deliveries
-
-    def taken(self, position: int, body: Body) -> int:
-        """Returns how many bytes of the large delivery at this log position it needs no more (protocol 6.12)."""
-        if self.partial is not None and self.partial.body is body:
-            return self.partial.offset
-        delivery = self.bound.get(position)
-        if delivery is None:
-            waits = position in self.owes and position >= self.cursor
-        elif delivery.state is State.RELEASED:
-            waits = delivery.payload is not None
-        else:
-            waits = delivery.resume is Resume.FILLED
-        return 0 if waits else body.end
-
-    def _begin_large(self, body: Body, position: int, delivery: Irregular | None, message_format: int) -> None:
-        """Begins a large delivery. Until its last part is written nothing else goes out (AMQP 2.6.14)."""
-        port, state, failures = self.parts_port, None, 0
-        assert port is not None
-        if delivery is None:
-            tag = self.deliveries.log.segments.tags(position, position + 1)[0]
-        else:
-            tag, delivery.payload = delivery.tag, None
-            if delivery.resume is Resume.FILLED:
-                delivery.resume, state = Resume.NOTHING, MapState.UNDECIDED
-            else:
-                delivery.state, failures = State.SENT, delivery.failures
-        settled = self.settled_mode and delivery is None
-        delivery_id, offset = port.begin(tag, body.head, message_format, settled, state, failures)
-        self.partial = Partial(body, position, delivery, delivery_id, offset)
-        if delivery is None:
-            self._note_sent(position, position + 1, delivery_id)
-        else:
-            self.set_delivery_id(delivery, delivery_id)
-        if offset:
-            self.deliveries.moved(body)
-        self._go_on(self.partial)
-
-    def _go_on(self, partial: Partial) -> bool:
-        """Writes of a large delivery what has come and has room. Says whether its link is free for others."""
-        body, port = partial.body, self.parts_port
-        assert port is not None
-        while True:
-            if self.most_bytes and body.end > self.most_bytes:
-                self._refuse_large(partial)
-                return True
-            room = port.part_capacity()
-            piece = body.read(partial.offset, room) if room > 0 else b""
-            partial.offset += len(piece)
-            last = body.complete and partial.offset == body.end
-            if not piece and not last:
-                return False
-            port.add(piece, more=not last)
-            self.deliveries.moved(body)
-            if last:
-                self.partial = None
-                self._end_large(partial)
-                return True
-
-    def _end_large(self, partial: Partial) -> None:
-        """Its last part is written; an outcome that has come before counts now."""
-        if partial.delivery is not None and self.settled_mode:
-            self.deliveries.accept_irregular(self, partial.delivery, False, True)
-        elif self.settled_mode:
-            self._accept_sent(partial.position, partial.position + 1)
-        elif partial.early is not None:
-            outcome, settled = partial.early
-            self.deliveries.disposition(self, partial.delivery_id, partial.delivery_id, outcome, settled)
-
-    def abort_large(self) -> None:
-        """The large delivery that its link is in the middle of is void (protocol 6.12)."""
-        partial, self.partial = self.partial, None
-        assert partial is not None
-        assert self.parts_port is not None
-        self.parts_port.abort()
-        if partial.delivery is None:
-            self.unsettled.remove(partial.position, partial.position + 1)
-        else:
-            self.clear_delivery_id(partial.delivery)
-        self.deliveries.core.touch(self.address)
-
-    def void(self, start: int, stop: int) -> bool:
-        """Aborts a large delivery at these log positions that is not known by tag. Says whether there was one."""
-        partial = self.partial
-        if partial is None or partial.delivery is not None or not start <= partial.position < stop:
-            return False
-        self.abort_large()
-        return True
-
-    def _refuse_large(self, partial: Partial) -> None:
-        """It exceeds what the subscription takes: that counts as rejected by it (protocol 6.4.7)."""
-        self.abort_large()
-        if partial.delivery is None:
-            self.deliveries.refuse_large(self, partial.position)
-        else:
-            self.deliveries.accept_irregular(self, partial.delivery, True, False)
 
     def _skip_known(self, start: int, stop: int) -> int:
         """Passes over positions that are known by tag, but for placeholders that wait in their place (protocol 7.6).
@@ -549,7 +456,8 @@ class Subscriber:
         """Sends a delivery that is known by tag, with its payload; a large one as its parts come."""
         body = self.deliveries.log.bodies.get(delivery.position)
         if body is not None:
-            self._begin_large(body, delivery.position, delivery, delivery.message_format)
+            assert self.passage is not None
+            self.passage.begin(body, delivery.position, delivery, delivery.message_format)
         else:
             self._send_again(delivery)
 
@@ -653,6 +561,8 @@ class Subscriber:
         assert by_sync == {(name, at): d for name, held in self.by_sync.items() for at, d in held.items()}
         assert all(d.ingress is not None and d.state is not State.ACCEPTED for d in known if d.token)
         assert all(self.bound.get(at) is d for at, d in self.filled_placeholders.items())
+        if self.passage is not None:
+            self.passage.check_invariants()
         assert not (self.answered and self.waiting), "it was answered before all have joined"
         self.presettled.check_invariants()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import NOT_IMPLEMENTED
 from amqp10.runs import Dispositions, LinkFlow
-from amqp10.sections import header_with_failures, with_failures
+from amqp10.sections import Glance, header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core import ports
@@ -238,6 +238,9 @@ class SubscriberLink:
         if not message_format:
             payload = with_failures(payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)
+
+    def bare_at(self, payload: bytes) -> int:
+        return Glance(payload).bare_at()
 
     def begin(
         self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int

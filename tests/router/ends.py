@@ -184,6 +184,10 @@ class SubscriberEnd(End):
     def capacity(self) -> int:
         return self.credit if self.open is None else 0
 
+    def bare_at(self, payload: bytes) -> int:
+        """What is before the bar is not the publisher's own."""
+        return payload.find(b"|") + 1
+
     def begin(
         self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
     ) -> tuple[int, int]:

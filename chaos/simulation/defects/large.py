@@ -5,9 +5,10 @@ from __future__ import annotations
 from chaos.simulation.defects.taking import Patch, always
 from router.core.deliveries import Deliveries
 from router.core.directory import SubscriptionEntry
-from router.core.egress import Egress
 from router.core.ingress import Ingress
 from router.core.irregular import Irregular
+from router.core.large import AnotherMessage, Body, Partial
+from router.core.passage import Passage
 from router.core.publisher import Batch, Publisher
 from router.core.records import Records
 from router.core.streams import Streams
@@ -35,10 +36,62 @@ def released_and_not_asked_for(self: Deliveries, subscriber: Subscriber, deliver
     subscriber.release(delivery, failed)
 
 
-def taken_for_sent(self: Egress, publisher_id: bytes) -> list[Subscriber]:
-    for subscriber in self.subscribers.values():
-        subscriber.partial = None
-    return []
+def taken_for_sent(self: Passage, publisher_id: bytes) -> bool:
+    if LOSES(self, publisher_id):
+        self.partial = None
+    return False
+
+
+def aborted_though_resumed(self: Passage, publisher_id: bytes) -> bool:
+    if not LOSES(self, publisher_id):
+        return False
+    assert self.partial is not None
+    self.partial.resumes = False
+    self.give_up(self.partial, "")
+    return True
+
+
+def detached_at_once(self: Passage, publisher_id: bytes) -> bool:
+    if not LOSES(self, publisher_id):
+        return False
+    assert self.partial is not None
+    self.give_up(self.partial, "")
+    return True
+
+
+LOSES = Passage.lose
+
+
+def from_its_beginning(self: Partial) -> bool:
+    return True
+
+
+def whatever_it_is(self: Partial) -> bool:
+    try:
+        return SKIPS(self)
+    except AnotherMessage:
+        self._skipping = False
+        return True
+
+
+SKIPS = Partial.skip
+
+
+def taken_when_it_goes_out(self: Passage, position: int, body: Body) -> int:
+    return 0 if self.partial is not None and self.partial._skipping else TAKES(self, position, body)
+
+
+TAKES = Passage.taken
+
+
+def passes_by_and_is_passed_over(self: Passage, position: int) -> bool:
+    passes = PASSES_BY(self, position)
+    if passes:
+        self.subscriber.skip.add(position, position + 1)
+    return passes
+
+
+PASSES_BY = Passage.pass_by
 
 
 def begins_at_once(self: Turns, publisher: Publisher) -> None:
@@ -74,8 +127,31 @@ FLUSH = Streams._flush
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.12.6: S takes the half of it that it has for all of it
     "large_publisher_aborts": ([(SubscriberLink, "abort", ended_in_place_of_aborted)], "a message"),
-    # protocol 6.12.6: B takes what S has half of for sent
-    "large_publisher_dies": ([(Egress, "_abort_large", taken_for_sent)], "G4"),
+    # protocol 6.12.12: B takes what S has half of for sent
+    "large_publisher_dies": ([(Passage, "lose", taken_for_sent)], "G4"),
+    # protocol 6.12.12: S forgets what it has in hand, or has accepted
+    "large_resumed_and_its_publisher_lost": ([(Passage, "lose", aborted_though_resumed)], "G2"),
+    "large_resumed_and_another_joins": ([(Passage, "lose", aborted_though_resumed)], "G2"),
+    "large_resumed_and_its_router_dies": ([(Passage, "lose", aborted_though_resumed)], "G2"),
+    # protocol 6.12.12: each attach ends the other's link
+    "large_resumed_two_attach_in_turn": ([(Passage, "lose", detached_at_once)], "each interrupts"),
+    # protocol 6.12.12: its router's annotation counts as the publisher's
+    "large_resumed_and_annotated_again": ([(SubscriberLink, "bare_at", always(0))], "s0 was detached"),
+    # protocol 6.12.13: S gets its beginning twice
+    "large_goes_on_where_it_stopped": ([(Partial, "skip", from_its_beginning)], "a message"),
+    # protocol 6.12.13: S gets the end of another message
+    "large_resumed_and_another_message": ([(Partial, "skip", whatever_it_is)], "a message"),
+    # protocol 6.12.14: P1 waits for S, S for P0, and P0 for its turn
+    "large_resumed_and_another_has_the_turn": ([(Passage, "pass_by", always(False))], "p0 and p1 wait"),
+    # protocol 6.12.15: others wait for ever
+    "large_resumed_and_nobody_goes_on": ([(Deliveries, "_open", always(()))], "p1's waits for ever"),
+    # protocol 6.12.15: S attaches, and P1 has to begin again
+    "large_resumed_and_another_has_the_turn_for_long": (
+        [(Deliveries, "_goes_before", always(None))],
+        "s0 was detached",
+    ),
+    # protocol 6.12.17: others wait for what S has a half of
+    "large_open_gives_way": ([(Passage, "_gives_way", always(False))], "p1's waits"),
     # protocol 6.12.7: S gets an empty message
     "large_owed_to_an_orphan": ([(Records, "lacks_payload", only_what_is_unfinished)], "a message"),
     # protocol 6.12.7: S gets its end without its beginning
@@ -92,6 +168,13 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "large_sent_again_before_the_answer": ([(Streams, "_flush", flushes_at_once)], "G2"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
+    # protocol 6.12.13: P is held back, as if nobody had taken what S has
+    "large_goes_on_where_it_stopped": ([(Passage, "taken", taken_when_it_goes_out)], "it does not go on"),
+    # protocol 6.12.14: what P1 has sent behind what passed by overtakes it
+    "large_resumed_and_another_has_the_turn": (
+        [(Passage, "pass_by", passes_by_and_is_passed_over), (Passage, "limit", lambda self, end: end)],
+        "G3",
+    ),
     # protocol 8.5.5: nothing is ever settled
     "large_sent_again_before_the_answer": ([(Streams, "flush_after_turn", always(None))], "G4"),
 }

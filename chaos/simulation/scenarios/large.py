@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from chaos.simulation.scenarios.schedule import PUBLISHER_EXPIRY_S, SHORT, P, S, Schedule, Worlds
-from chaos.simulation.world.clients import RECOVERING, UNIQUE
+from chaos.simulation.world.clients import MEMORY, RECOVERING, UNIQUE
+from chaos.simulation.world.subscribers import Subscriber
+from router.config import AddressConfig
+from router.core.large import STREAM_IDLE_S
 
 
 def _half_sent(world: Worlds, s0: str, s1: str, *, names: str = "AB", **options: Any) -> Schedule:
@@ -166,3 +170,194 @@ def large_sent_again_before_the_answer(world: Worlds) -> None:
     _wait_for_p0(s)
     s.release(reads).run().pass_time(2.5).step("hb", "p0").finish()
     assert s.accepted("s0") == {("p0", 0), ("p0", 1), ("p0", 2), ("p0", 3), ("p1", 0)}
+
+
+# --- what a client resumes, and loses its publisher in the middle
+
+
+def _resumed_in_part(
+    world: Worlds, *, names: str = "A", at: str = "A", resumes_at: str = "A", others: tuple[str, ...] = (),
+    ttl_ms: int | None = None, **options: Any,
+) -> Schedule:  # fmt: skip
+    """s0 has p0's large message in hand, comes back with its map, and is sent it again. It has the first frames of it,
+    and p0's others are not read."""
+    publishers = [P("p0"), *(P(each) for each in others if each[0] == "p")]
+    for publisher in publishers:
+        publisher.size, publisher.ttl_ms = 5_000, ttl_ms
+    subscribers = [S("s0", MEMORY), *(S(each, MEMORY) for each in others if each[0] == "s")]
+    options = {"stream_above": 600, "stream_share": 1_000, "max_frame_size": 1_024, **options}
+    s = Schedule(world(names, publishers, subscribers, **options))
+    s.up(f"s0@{resumes_at}", f"p0@{at}").hold(("accept",)).send("p0").run()
+    s.lose("s0").run().attach(f"s0@{resumes_at}")
+    s.run(until=partial(_is_in_the_middle, s.w.subscriber("s0")), place=(("p0", at),))
+    return _unread(s, "p0")
+
+
+def _unread(s: Schedule, publisher: str) -> Schedule:
+    """Frames of this publisher are read no further."""
+    return s.hold(("c2r", s.cid(publisher)), ("gulp", s.cid(publisher))).run()
+
+
+def _read(s: Schedule) -> Schedule:
+    for hold in [each for each in s.holds if isinstance(each, tuple) and each[0] in ("c2r", "gulp")]:
+        s.release(hold)
+    return s
+
+
+def _has_it_once(s: Schedule, *subscribers: str) -> None:
+    """Nobody's link has been taken away, and nobody has got it twice."""
+    s.finish()
+    for name in subscribers:
+        assert not s.w.subscriber(name).refusals, f"{name} was detached"
+        assert s.accepted(name) == {("p0", 0)}
+
+
+def large_resumed_and_its_publisher_lost(world: Worlds) -> None:
+    """p0 loses its connection, and s0 accepts what it has in hand from before. p0 comes back."""
+    s = _resumed_in_part(world)
+    s.lose("p0").step("accept", "s0", 0).run()
+    _has_it_once(s.attach("p0@A"), "s0")
+
+
+def large_resumed_and_another_joins(world: Worlds) -> None:
+    """s1 joins in the middle, and p0 has to send it from the beginning."""
+    s = _resumed_in_part(world, others=("s1",))
+    s.attach("s1@A")
+    _has_it_once(_read(s).run().attach("p0@A"), "s0", "s1")
+
+
+def large_resumed_and_its_router_dies(world: Worlds) -> None:
+    """p0's router dies, and p0 comes back at the one where s0 is."""
+    s = _resumed_in_part(world, names="AB", at="B")
+    s.step("crash", "B").run()
+    _has_it_once(s.attach("p0@A"), "s0")
+
+
+def _is_in_the_middle(subscriber: Subscriber) -> bool:
+    return subscriber.link is not None and subscriber.link.incomplete_size > 0
+
+
+def large_resumed_two_attach_in_turn(world: Worlds) -> None:
+    """s0 and s1 both hold it. Whenever one of them is in the middle of it, the other one attaches."""
+    s = _resumed_in_part(world, others=("s1",))
+    s0, s1 = s.w.subscriber("s0"), s.w.subscriber("s1")
+    _read(s).attach("s1@A", "p0@A")
+    s.lose("s1").lose("s0").run().attach("s0@A")
+    for here, away in ((s0, s1), (s1, s0)) * 5:
+        s.run(until=partial(_is_in_the_middle, here), place=(("p0", "A"),))
+        _unread(s, "p0").attach(f"{away.name}@A")
+        _read(s).run()
+        if here.state == "on":
+            break
+    assert s0.state == s1.state == "on", "each interrupts the other"
+    _has_it_once(s, "s0", "s1")
+
+
+def large_resumed_and_annotated_again(world: Worlds) -> None:
+    """p0's message has a ttl. Its router notes when that ends, which is later when it comes again."""
+    s = _resumed_in_part(world, address=AddressConfig(expire=True), ttl_ms=3_600_000)
+    s.lose("p0").run().pass_time(1.0)
+    _has_it_once(s.attach("p0@A"), "s0")
+
+
+def large_goes_on_where_it_stopped(world: Worlds) -> None:
+    """s0 is sent it for the first time, and has more of it than comes from a publisher that is held back. p0 loses its
+    connection and comes back."""
+    publisher = P()
+    publisher.size, publisher.stops = 90_000, 5_000
+    s = Schedule(world("A", [publisher], [S()], stream_above=600, stream_share=1_000, max_frame_size=1_024))
+    s.up("s0@A", "p0@A").hold(("go_on",)).send("p0")
+    for _ in range(16):
+        s.step("go_on", "p0").run()
+    link = s.w.subscriber("s0").link
+    before = link.incomplete_size
+    assert before > 60_000
+    s.lose("p0").run()
+    assert link.incomplete_size == before, "it is not open"
+    s.release().attach("p0@A")
+    assert s.accepted("s0") == {("p0", 0)}, "it does not go on"
+    s.finish()
+
+
+def large_open_gives_way(world: Worlds) -> None:
+    """s0 is sent it for the first time. p0 does not come back, and there is a message of p1."""
+    publishers = [P("p0"), P("p1")]
+    publishers[0].size, publishers[0].stops = 4_000, 1_500
+    s = Schedule(world("A", publishers, [S()], stream_above=1_000))
+    s.up("s0@A", "p0@A", "p1@A").hold(("go_on",)).send("p0").step("go_on", "p0").run()
+    s.lose("p0").run().send("p1").run()
+    assert s.accepted("s0") == {("p1", 0)}, "p1's waits for p0's"
+    s.release().finish()
+    assert s.accepted("s0") == {("p0", 0), ("p1", 0)}
+
+
+def large_resumed_and_another_message(world: Worlds) -> None:
+    """p0 sends another message with the tag. s0 must not take half of the one and half of the other for one."""
+    s = _resumed_in_part(world)
+    s.lose("p0").run()
+    s.w.publisher("p0").size = 5_100
+    s.attach("p0@A")
+    s0 = s.w.subscriber("s0")
+    assert s0.refusals == ["amqp:link:detach-forced"], "it is taken for the same message"
+    assert list(s0.unsettled.values()) == ["received"]
+    s.attach("s0@A", "p0@A")
+    s.finish()
+    assert s.accepted("s0") == {("p0", 0)}
+
+
+def large_resumed_and_nobody_goes_on(world: Worlds) -> None:
+    """p0 does not come back. p1's message waits, and not for ever."""
+    s = _resumed_in_part(world, others=("p1",))
+    s.lose("p0").run()
+    s.w.publisher("p1").size = 0
+    s.attach("p1@A").send("p1").run()
+    s0 = s.w.subscriber("s0")
+    s.pass_time(STREAM_IDLE_S - 1).run()
+    assert s0.state == "on"
+    assert len(s0.in_hand) == 1, "p1's has not waited"
+    s.pass_time(2).run()
+    assert s0.refusals == ["amqp:link:detach-forced"], "p1's waits for ever"
+    s.attach("s0@A")
+    assert len(s0.in_hand) == 2
+    s.finish()
+    assert s.accepted("s0") == {("p0", 0), ("p1", 0)}
+
+
+def _another_has_the_turn(world: Worlds) -> Schedule:
+    """p0 is lost in the middle of what s0 resumes, p1 has the turn, and p0 comes back behind it."""
+    s = _resumed_in_part(world, others=("p1", "s1"))
+    p1 = s.w.publisher("p1")
+    p1.size, p1.stops = 40_000, 5_000
+    s.attach("s1@A")
+    _read(s).attach("p1@A").hold(("go_on",)).send("p1").step("go_on", "p1").run()
+    return s.step("connect", "p0", "A")
+
+
+def large_resumed_and_another_has_the_turn(world: Worlds) -> None:
+    """p1 sends more than publishers are let ahead, and a small one behind it, which s0 must not get before it."""
+    s = _another_has_the_turn(world)
+    cid = s.cid("p0")
+    s.hold(("gulp", cid)).run(until=lambda: s.next_frame(cid) == "transfer").step("c2r", cid)
+    _unread(s, "p0").release(("go_on",)).run()
+    p1 = s.w.publisher("p1")
+    assert p1.open is None, "p0 and p1 wait for each other"
+    p1.size = 0
+    _read(s.send("p1").run()).release().attach("p1@A")
+    _has_both(s, {("p1", 0), ("p1", 1)})
+
+
+def large_resumed_and_another_has_the_turn_for_long(world: Worlds) -> None:
+    """p1 is slow. Where s0's link is detached, s0 attaches, and p1 has to begin again."""
+    s = _another_has_the_turn(world).run()
+    for _ in range(7):
+        s.pass_time(STREAM_IDLE_S / 2).step("go_on", "p1").run()
+        assert not s.w.subscriber("s0").refusals, "s0 was detached"
+    s.release(("go_on",)).run().release().attach("p1@A")
+    _has_both(s, {("p1", 0)})
+
+
+def _has_both(s: Schedule, others: set[tuple[str, int]]) -> None:
+    s.finish()
+    for name in ("s0", "s1"):
+        assert not s.w.subscriber(name).refusals, f"{name} was detached"
+        assert s.accepted(name) == {("p0", 0)} | others

@@ -180,6 +180,8 @@ class Subscriber(Client):
     def on_resumed(self, event: ResumedTransfer) -> None:
         if event.aborted and not event.resume:
             return
+        if event.payload is not None:
+            check_body(event.payload)
         self.unresumed -= 1
         state = self.unsettled.get(event.tag)
         if event.settled:
