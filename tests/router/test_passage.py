@@ -1,0 +1,471 @@
+"""What goes out of large deliveries on one link, and goes on where their publisher was lost (protocol 6.12.12 to 6.12.17).
+
+In these payloads what is before the bar is not the publisher's own: the router of each publisher writes something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.annotations import message_annotation
+from amqp10.errors import DETACH_FORCED
+from amqp10.events import LinkDetached, ResumedTransfer
+from amqp10.performatives import Source
+from amqp10.runs import Transfers
+from amqp10.sections import Data, Header, Message
+from amqp10.types import ULong
+from router.config import RouterConfig
+from router.core.large import STREAM_IDLE_S
+from router.core.ports import MapState, Outcome
+from router.names import PUBLISHER_ANNOTATION
+from tests.router.ends import PublisherEnd, SubscriberEnd
+from tests.router.harness import Mesh, undecided
+from tests.router.links import make, symbols
+
+
+def mesh(names: str = "a", **config: Any) -> Mesh:
+    return Mesh(names, stream_share=10, **config)
+
+
+def publisher_of(network: Mesh, router: str, epoch: int) -> PublisherEnd:
+    """It has sent t, and has no outcome."""
+    return network.publisher(router, epoch=epoch, incarnation=1, unsettled=undecided("t") if epoch > 1 else None)
+
+
+def begun(network: Mesh, router: str = "a", at: str = "a", **attach: Any) -> tuple[SubscriberEnd, PublisherEnd]:
+    """A subscriber that has nothing else of it has the first octets."""
+    subscriber = network.subscriber(router, takes_parts=True, accepts=False, **attach)
+    publisher = publisher_of(network, at, 1)
+    publisher.part("1|abc", first=True)
+    assert subscriber.bodies() == ["1|abc"]
+    return subscriber, publisher
+
+
+def resumed(network: Mesh, router: str = "a", at: str = "a", name: str = "s") -> tuple[SubscriberEnd, PublisherEnd]:
+    """A subscriber that presents a map is resumed with it, and has the first octets of that."""
+    before = network.subscriber(router, name, takes_parts=True, accepts=False)
+    publisher = publisher_of(network, at, 1)
+    publisher.part("1|abc", first=True)
+    publisher.part("def", last=True)
+    (got,) = before.got
+    before.leave()
+    subscriber = network.subscriber(
+        router, name, takes_parts=True, accepts=False, unsettled={got.tag: MapState.UNDECIDED}
+    )
+    assert publisher.condition == DETACH_FORCED, "its payload is owed"
+    publisher = publisher_of(network, at, 2)
+    publisher.part("2|abc", first=True)
+    assert subscriber.bodies("resume") == ["2|abc"]
+    return subscriber, publisher
+
+
+KINDS = pytest.mark.parametrize(("have", "kind"), [(begun, "new"), (resumed, "resume")], ids=["new", "resumed"])
+
+
+@KINDS
+@pytest.mark.parametrize("router", ["a", "b"])
+@pytest.mark.parametrize("parts", [("3|abcdef",), ("3|", "a", "bcd", "ef"), ("3333|ab", "cdef", "")])
+def test_it_goes_on_at_the_same_octet(have: Any, kind: str, router: str, parts: tuple[str, ...]) -> None:
+    network = mesh("ab")
+    subscriber, publisher = have(network, router)
+    (before,) = subscriber.bodies(kind)
+    publisher.leave()
+    publisher = publisher_of(network, "b", 3)
+    for part in parts:
+        publisher.part(part, first=part is parts[0], last=part is parts[-1] and part is not parts[0])
+    if len(parts) == 1:
+        publisher.part("", last=True)
+    assert subscriber.bodies(kind) == [before + "def"]
+    assert not subscriber.aborted
+    subscriber.accept(subscriber.got[-1].id)
+    assert len(publisher.accepted()) == 1
+    assert not publisher.is_held_back()
+    publisher.settle_all_told()
+    network.assert_settled()
+
+
+@KINDS
+def test_it_goes_on_with_what_comes_whole(have: Any, kind: str) -> None:
+    network = mesh("ab")
+    subscriber, publisher = have(network)
+    publisher.leave()
+    publisher = publisher_of(network, "b", 3)
+    publisher.send("3|abcdef", tags=[b"t"])
+    assert subscriber.bodies(kind)[0][2:] == "abcdef"
+    subscriber.accept(subscriber.got[-1].id)
+    publisher.settle_all_told()
+    network.assert_settled()
+
+
+@KINDS
+@pytest.mark.parametrize("body", ["3|abcdef", "3|another"])
+def test_it_goes_on_with_what_a_sync_brings(have: Any, kind: str, body: str) -> None:
+    network = mesh("ab")
+    subscriber, publisher = have(network)
+    publisher.leave()
+    network.part("a", "b")
+    network.subscriber("b", "other", takes_parts=True, accepts=False)
+    publisher = publisher_of(network, "b", 3)
+    publisher.send(body, tags=[b"t"])
+    network.join("a", "b")
+    network.run()
+    if body == "3|abcdef":
+        assert subscriber.bodies(kind)[0][2:] == "abcdef"
+        assert not subscriber.aborted
+    elif kind == "new":
+        assert subscriber.bodies() == [body]
+    else:
+        assert subscriber.ended is not None
+
+
+def test_it_is_lost_again_while_it_is_compared() -> None:
+    network = mesh()
+    subscriber, publisher = begun(network)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|a", first=True)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcd", first=True)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 4)
+    publisher.part("4|abcdef", first=True)
+    publisher.part("", last=True)
+    assert subscriber.bodies() == ["1|abcdef"]
+
+
+def test_what_is_before_the_bare_message_goes_on_with_that_of_the_first_copy() -> None:
+    network = mesh()
+    subscriber = network.subscriber("a", takes_parts=True, accepts=False)
+    subscriber.room = 3
+    publisher = publisher_of(network, "a", 1)
+    publisher.part("first|abc", first=True)
+    assert subscriber.bodies() == ["fir"]
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("the second|abcdef", first=True)
+    subscriber.make_room(2)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
+    subscriber.make_room(5)
+    publisher.part("", last=True)
+    subscriber.make_room(2)
+    assert subscriber.bodies() == ["first|abcdef"]
+
+
+def test_subscribers_at_one_router_stand_at_octets_of_their_own() -> None:
+    network = mesh()
+    fast, slow = (network.subscriber("a", name, takes_parts=True, accepts=False) for name in ("fast", "slow"))
+    slow.room = 4
+    publisher = publisher_of(network, "a", 1)
+    publisher.part("1|abc", first=True)
+    publisher.part("def")
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abcd", first=True)
+    publisher.part("efgh", last=True)
+    slow.make_room(100)
+    assert fast.bodies() == slow.bodies() == ["1|abcdefgh"]
+
+
+@pytest.mark.parametrize("parts", [("3|abX",), ("3|ab", "X"), ("3|ab", "")], ids=["other", "other later", "shorter"])
+@pytest.mark.parametrize("large", [True, False])
+def test_another_message_with_the_tag_is_a_new_delivery(parts: tuple[str, ...], large: bool) -> None:
+    """Its beginning may have been freed, as if it had gone out."""
+    network = mesh()
+    subscriber, publisher = begun(network)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    if large:
+        publisher.part(parts[0], first=True)
+        publisher.part("".join(parts[1:]), last=True)
+        assert publisher.condition == DETACH_FORCED, "AGAIN"
+        publisher = publisher_of(network, "a", 3)
+    publisher.send("".join(parts), tags=[b"t"])
+    assert len(subscriber.aborted) == 1
+    assert subscriber.bodies() == ["".join(parts)]
+    subscriber.accept(subscriber.got[-1].id)
+    assert len(publisher.accepted()) == 1
+
+
+@pytest.mark.parametrize("parts", [("3|abX",), ("3|ab", "X"), ("3|ab", "")], ids=["other", "other later", "shorter"])
+@pytest.mark.parametrize("large", [True, False])
+def test_another_message_with_the_tag_detaches_who_resumes(parts: tuple[str, ...], large: bool) -> None:
+    network = mesh()
+    subscriber, publisher = resumed(network)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 3)
+    if large:
+        publisher.part(parts[0], first=True)
+        publisher.part("".join(parts[1:]), last=True)
+    else:
+        publisher.send("".join(parts), tags=[b"t"])
+    assert not subscriber.aborted
+    assert subscriber.ended == (DETACH_FORCED, {}, False)
+
+
+@KINDS
+def test_nobody_goes_on_with_it(have: Any, kind: str) -> None:
+    network = mesh()
+    subscriber, publisher = have(network)
+    publisher.leave()
+    network.pass_time(STREAM_IDLE_S - 1)
+    assert not subscriber.aborted
+    assert subscriber.ended is None
+    network.pass_time(2)
+    if kind == "new":
+        assert len(subscriber.aborted) == 1
+        assert subscriber.ended is None
+    else:
+        assert not subscriber.aborted
+        assert subscriber.ended == (DETACH_FORCED, {}, False)
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["not expected", "settled by tag", "new incarnation"])
+def test_one_that_is_settled_is_aborted(have: Any, kind: str, how: str) -> None:
+    network = mesh()
+    subscriber, publisher = have(network)
+    publisher.leave()
+    if how == "settled by tag":
+        publisher = publisher_of(network, "a", 3)
+        publisher.core.publisher_settled_tag(publisher, b"t", network.now)
+        network.run()
+    else:
+        network.publisher("a", epoch=3, incarnation=1 if how == "not expected" else 3, unsettled={})
+    assert len(subscriber.aborted) == 1
+    assert subscriber.ended is None
+    network.assert_settled()
+
+
+@KINDS
+def test_an_early_outcome_counts_when_it_has_gone_on(have: Any, kind: str) -> None:
+    network = mesh()
+    subscriber, publisher = have(network)
+    publisher.leave()
+    subscriber.accept(subscriber.got[-1].id)
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
+    assert not publisher.outcomes
+    publisher.part("", last=True)
+    assert len(publisher.accepted()) == 1
+
+
+@KINDS
+def test_its_link_goes_while_it_is_open(have: Any, kind: str) -> None:
+    network = mesh()
+    subscriber, publisher = have(network)
+    publisher.leave(closed=True)
+    subscriber.leave(closed=True)
+    network.pass_time(200)
+    network.assert_empty()
+
+
+def test_a_new_one_gives_way_to_others() -> None:
+    network = mesh()
+    subscriber, publisher = begun(network)
+    publisher.leave()
+    network.publisher("a", "q").send("x")
+    assert len(subscriber.aborted) == 1
+    assert subscriber.bodies() == ["x"]
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abc", first=True)
+    assert subscriber.bodies() == ["x", "2|abc"]
+
+
+def test_a_new_one_does_not_give_way_to_what_is_known() -> None:
+    """Its publisher sends again what it has sent before it."""
+    network = mesh()
+    subscriber = network.subscriber("a", takes_parts=True, accepts=False)
+    publisher = publisher_of(network, "a", 1)
+    publisher.send("x")
+    publisher.part("1|abc", first=True)
+    publisher.leave()
+    publisher = network.publisher("a", epoch=2, incarnation=1, unsettled=undecided("x", "t"))
+    publisher.send("x")
+    publisher.part("2|abcd", first=True)
+    assert not subscriber.aborted
+    assert subscriber.bodies() == ["x", "1|abcd"]
+
+
+def test_a_resumed_one_gives_way_to_nobody() -> None:
+    network = mesh()
+    subscriber, publisher = resumed(network)
+    publisher.leave()
+    network.publisher("a", "q").send("x")
+    assert subscriber.bodies() == []
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
+    publisher.part("", last=True)
+    assert subscriber.bodies() == ["x"]
+
+
+def passing_by(network: Mesh) -> tuple[SubscriberEnd, PublisherEnd, PublisherEnd]:
+    """A resumed one is open; another publisher's goes before it, which is larger than publishers are let ahead."""
+    subscriber, publisher = resumed(network)
+    publisher.leave()
+    other = network.publisher("a", "q", epoch=1, incarnation=1)
+    other.part("q|1234567890", "u", first=True)
+    assert not other.is_held_back(), "it waits for the open one"
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
+    assert publisher.is_held_back(), "it is not its turn"
+    return subscriber, publisher, other
+
+
+def test_another_one_passes_by_and_is_asked_for_afterwards() -> None:
+    network = mesh()
+    subscriber, publisher, other = passing_by(network)
+    other.part("0987654321", "u", last=True)
+    assert subscriber.bodies("resume") == ["2|abcdef"]
+    other.send("behind")
+    assert other.condition is None
+    publisher.part("", last=True)
+    assert other.condition == DETACH_FORCED, "AGAIN"
+    assert subscriber.bodies() == [], "what came behind it overtakes it"
+    other = network.publisher("a", "q", epoch=2, incarnation=1, unsettled=undecided("u", "behind"))
+    other.part("q|1234567890", "u", first=True)
+    other.part("0987654321", "u", last=True)
+    other.send("behind")
+    assert subscriber.bodies() == ["q|12345678900987654321", "behind"]
+
+
+def test_what_has_passed_by_and_is_settled_is_not_asked_for() -> None:
+    network = mesh()
+    subscriber, publisher, other = passing_by(network)
+    other.part("", "u", aborted=True)
+    publisher.part("", last=True)
+    other.send("behind")
+    assert other.condition is None
+    assert subscriber.bodies() == ["behind"]
+
+
+def test_a_placeholder_passes_by_too() -> None:
+    network = mesh()
+    before = network.subscriber("a", takes_parts=True, accepts=False)
+    publisher, other = publisher_of(network, "a", 1), network.publisher("a", "q", epoch=1, incarnation=1)
+    for each, tag in ((publisher, "t"), (other, "u")):
+        each.part(f"{tag}|abc", tag, first=True)
+        each.part("def", tag, last=True)
+    tags = {got.tag: MapState.UNDECIDED for got in before.got}
+    before.leave()
+    subscriber = network.subscriber("a", takes_parts=True, accepts=False, unsettled=tags)
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abc", first=True)
+    publisher.leave()
+    other = network.publisher("a", "q", epoch=2, incarnation=1, unsettled=undecided("u"))
+    other.part("2|abc", "u", first=True)
+    other.part("def", "u", last=True)
+    assert subscriber.bodies("resume") == ["2|abc"]
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abc", first=True)
+    publisher.part("def", last=True)
+    assert other.condition == DETACH_FORCED, "AGAIN"
+    other = network.publisher("a", "q", epoch=3, incarnation=1, unsettled=undecided("u"))
+    other.part("3|abc", "u", first=True)
+    other.part("def", "u", last=True)
+    assert subscriber.bodies("resume") == ["2|abcdef", "3|abcdef"]
+
+
+def test_the_time_begins_again_while_its_publisher_waits_for_its_turn() -> None:
+    network = mesh()
+    subscriber, publisher, other = passing_by(network)
+    for _ in range(4):
+        network.pass_time(STREAM_IDLE_S - 1)
+        other.part("1", "u")
+    assert subscriber.ended is None
+    publisher.leave()
+    for _ in range(2):
+        network.pass_time(STREAM_IDLE_S - 1)
+        other.part("1", "u")
+    assert subscriber.ended == (DETACH_FORCED, {}, False), "its publisher is gone"
+
+
+def test_what_exceeds_its_size_while_it_is_compared_is_rejected() -> None:
+    network = mesh()
+    subscriber, publisher = begun(network, most_bytes=6)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abcdef", first=True)
+    publisher.part("", last=True)
+    assert len(subscriber.aborted) == 1
+    assert publisher.outcomes[0][0] is Outcome.REJECTED
+
+
+def test_on_a_settled_link_it_goes_on_and_is_accepted_at_its_end() -> None:
+    network = mesh()
+    subscriber, publisher = begun(network, settled_mode=True)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abcdef", first=True)
+    publisher.part("", last=True)
+    assert subscriber.bodies() == ["1|abcdef"]
+    assert len(publisher.accepted()) == 1
+    publisher.settle_all_told()
+    network.assert_settled()
+
+
+# --- over the real engine
+
+
+def test_a_client_that_resumes_gets_it_whole_after_a_pause_and_is_detached_where_nobody_goes_on() -> None:
+    clients = make(RouterConfig("a", routers=("a",), stream_above=1_000))
+    publisher = clients.connect("p")
+    message = Message(Data(bytes(range(256)) * 20), header=Header(durable=True))
+    body = message.encode()
+    epoch = iter(range(1, 9))
+
+    def send(size: int) -> Any:
+        first = next(epoch)
+        properties = symbols(onceway_epoch=ULong(first), onceway_incarnation=ULong(1))
+        link = publisher.sender(properties=properties, unsettled={b"t": None} if first > 1 else None)
+        link.begin(b"t", body[:size])
+        clients.exchange()
+        return link
+
+    def end(link: Any, size: int) -> None:
+        link.add(body[size:], more=False)
+        clients.exchange()
+
+    subscriber = clients.connect("s")
+    receiver = subscriber.receiver(credit=5, source=LASTS)
+    end(send(2_000), 2_000)
+    (transfers,) = subscriber.seen(Transfers)
+    (tag,) = transfers.tags
+    subscriber.lose()
+    subscriber = clients.connect("s")
+    receiver = subscriber.receiver(credit=5, source=LASTS, unsettled={tag: None})
+    link = send(2_000)
+    size = receiver.incomplete_size
+    assert size > 2_000
+    link.detach(closed=False)
+    clients.exchange()
+    assert receiver.incomplete_size == size
+    link = send(3_000)
+    link.detach(closed=False)
+    clients.exchange()
+    clients.sleep(STREAM_IDLE_S - 1)
+    end(send(1_500), 1_500)
+    (event,) = subscriber.seen(ResumedTransfer)
+    assert not event.aborted
+    got = Message.decode(event.payload)
+    assert (got.value, got.header) == (message.value, message.header)
+    assert message_annotation(event.payload, PUBLISHER_ANNOTATION) == "p/out"
+    subscriber.lose()
+
+    subscriber = clients.connect("s")
+    receiver = subscriber.receiver(credit=5, source=LASTS, unsettled={tag: None})
+    send(2_000).detach(closed=False)
+    clients.exchange()
+    clients.sleep(STREAM_IDLE_S + 1)
+    clients.exchange()
+    assert not subscriber.seen(ResumedTransfer)
+    (detached,) = subscriber.seen(LinkDetached)
+    assert (detached.error.condition, detached.closed) == (DETACH_FORCED, False)
+    assert "does not go on" in detached.error.description
+
+
+LASTS = Source("orders", expiry_policy="never")
