@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from amqp10.errors import DETACH_FORCED
 from amqp10.events import LinkAttaching
-from amqp10.outcomes import ACCEPTED
+from amqp10.outcomes import ACCEPTED, Error
 from amqp10.sender import SenderLink
 from onceway.client.protocol.events import Failed
 from onceway.client.protocol.subscribing import SubscriberLink
@@ -52,6 +53,63 @@ def test_the_attach_waits_for_its_epoch_to_be_durable_and_credit_for_the_fence()
     journal.catch_up()
     rig.run()
     assert credit(rig) == [10]
+
+
+def needing(rig: Rig, journal: StoredJournal) -> tuple[SubscriberLink, SenderLink, int]:
+    """A subscriber that needs the payload of a delivery, and the router's side in the middle of resuming it (protocol
+    6.12.12)."""
+    rig.connect()
+    subscriber = rig.subscriber()
+    journal.catch_up()
+    rig.run()
+    link = rig.answer_subscriber({b"needed": NEEDED})
+    journal.catch_up()
+    rig.run()
+    delivery_id = link.begin(b"needed", payload(7)[:5], resume=True)
+    rig.run()
+    subscriber.take_events()
+    return subscriber, link, delivery_id
+
+
+def test_a_resumed_delivery_that_goes_on_after_a_pause_is_handed_on_once() -> None:
+    journal = stored(unsettled={b"needed": None})
+    rig = Rig(journal)
+    subscriber, link, delivery_id = needing(rig, journal)
+    rig.now += 20.0
+    rig.client.handle_timer(rig.now)
+    rig.run()
+    assert arrived(subscriber) == []
+    link.add(payload(7)[5:], more=False)
+    rig.run()
+    assert arrived(subscriber) == [payload(7)]
+    subscriber.decide(0, 0, ACCEPTED, rig.now)
+    journal.catch_up()
+    rig.run()
+    assert told(rig) == [(delivery_id, delivery_id, ACCEPTED, False)]
+
+
+def test_a_link_that_ends_in_the_middle_of_a_resumed_delivery_is_attached_again_with_it() -> None:
+    journal = stored(unsettled={b"needed": None})
+    rig = Rig(journal)
+    subscriber, link, _ = needing(rig, journal)
+    link.detach(Error(DETACH_FORCED, "it does not go on"), closed=False)
+    rig.run()
+    assert arrived(subscriber) == []
+    deadline = subscriber.next_deadline()
+    assert deadline is not None
+    rig.now = deadline
+    rig.client.handle_timer(rig.now)
+    journal.catch_up()
+    rig.run()
+    attach = rig.attaching()
+    assert map_of(attach) == {b"needed": NEEDED}
+    rig.heard.append(LinkAttaching(attach))
+    link = rig.answer_subscriber({b"needed": NEEDED})
+    journal.catch_up()
+    rig.run()
+    link.resume(b"needed", payload=payload(7))
+    rig.run()
+    assert arrived(subscriber) == [payload(7)]
 
 
 def test_after_a_crash_it_resumes_with_what_the_journal_knows() -> None:
