@@ -167,7 +167,6 @@ class Deliveries:
         for passage, partial in self._open():
             if self.core.now >= partial.open_since + STREAM_IDLE_S:
                 passage.give_up(partial, DOES_NOT_GO_ON)
-                passage.subscriber.pump()
 
     def deadlines(self) -> list[float]:
         found = [moved_at + STREAM_IDLE_S for moved_at, _, _ in self._starving()] if self.log.bodies else []

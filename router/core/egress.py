@@ -328,7 +328,7 @@ class Egress:
         sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
         log = self.deliveries.log
         passages = [each.passage for each in self.subscribers.values() if each.passage is not None]
-        held_up = [each.subscriber for each in passages if each.passed_by]
+        held_up = [each.subscriber for each in passages if each.lose(publisher_id) or each.passed_by]
         for run in log.runs_of(publisher_id):
             for start, stop in log.alive.overlap(run.start, run.stop):
                 for subscriber in self.subscribers.values():
@@ -357,11 +357,8 @@ class Egress:
                     )
             if entry is not None:
                 subscriber.classify(entry)
-        for passage in passages:
-            if passage.lose(publisher_id):
-                self.core.due(self.core.now + STREAM_IDLE_S, self.address)
-                held_up.append(passage.subscriber)
         for subscriber in held_up:
+            self.core.due(self.core.now + STREAM_IDLE_S, self.address)
             subscriber.pump()
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:

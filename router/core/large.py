@@ -43,7 +43,7 @@ class Body:
     def __init__(self, head: bytes, *, whole: bool = False) -> None:
         self.moved_at = 0.0  # when more of it last came, or went out here
         self.head = head  # the first part: all sections before the message's body
-        self.bare_at = -1  # where the bare message begins in it; -1 until a subscription here begins it
+        self.bare_at = -1  # where the bare message begins in it; -1 until a client here resumes it
         self.parts: deque[bytes] = deque((head,))
         self.start = 0
         self.end = len(head)
@@ -76,7 +76,7 @@ class Body:
         before = self.start
         while self.parts and self.start + len(self.parts[0]) <= offset:
             part = self.parts.popleft()
-            if self.bare_at >= 0:  # else no link is in the middle of it
+            if self.bare_at >= 0:  # else nobody resumes it
                 self._freed.update(part[max(self.bare_at - self.start, 0) :])
             self.start += len(part)
         return self.start - before
@@ -94,9 +94,9 @@ class Body:
 class Partial:
     """The large delivery that a subscription's link is in the middle of.
 
-    It is *open* when nobody sends it, as its publisher's ingress is lost (protocol 6.12.12). `delivery`: it is known by
-    tag. `early`: the client's outcome, and whether it settled, before it had all of it. `resumes`: the client may have
-    had the delivery before this link.
+    `delivery`: it is known by tag. `early`: the client's outcome, and whether it settled, before it had all of it.
+    `resumes`: the client may have had it before this link. Such a one is *open* when nobody sends it, because its
+    publisher's ingress is lost (protocol 6.12.12).
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class Partial:
         self._skipping = False  # they have not all been compared with those of the next copy
         self._seen = blake2b(digest_size=DIGEST_SIZE)
 
-    def lose(self, delivery: Irregular, now: float) -> None:
+    def lose(self, now: float) -> None:
         """Nobody sends it any more."""
         body = self.body
         assert body is not None
@@ -137,7 +137,7 @@ class Partial:
             self.rest += body.head[self.offset : body.bare_at]
             self._sent = max(self.offset - body.bare_at, 0)
             self._digest = body.digest(self.offset)
-        self.body, self.position, self.delivery, self.open_since = None, -1, delivery, now
+        self.body, self.position, self.open_since = None, -1, now
 
     def find(self, body: Body, position: int) -> None:
         """It comes again."""

@@ -1,8 +1,9 @@
 """Large deliveries on their way out on one subscription's link (protocol 6.12).
 
-The link is in the middle of one at a time, and nothing else goes out until its last part is written. When its
-publisher's ingress is lost it is *open*: nobody sends it, until DATA or SYNC brings its tag again. Then what has gone
-out is compared with what comes, and it goes on at the same octet. What is kept of one is in `router.core.large`.
+The link is in the middle of one at a time, and nothing else goes out until its last part is written. One that the
+client resumes is *open* when its publisher's ingress is lost: nobody sends it, until DATA or SYNC brings its tag again.
+Then what has gone out is compared with what comes, and it goes on at the same octet. What is kept of one is in
+`router.core.large`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Passage:
                 delivery.state, failures = State.SENT, delivery.failures
         settled = subscriber.settled_mode and delivery is None
         delivery_id, offset = self.port.begin(tag, body.head, message_format, settled, state, failures)
-        self._find_bare_message(body, message_format)
+        if state is not None:
+            self._find_bare_message(body, message_format)
         self.partial = Partial(tag, body, position, delivery, delivery_id, offset, state is not None)
         if delivery is None:
             subscriber.note_sent(position, position + 1, delivery_id)
@@ -91,7 +93,7 @@ class Passage:
     def _go_on(self, partial: Partial) -> bool:
         body, port = partial.body, self.port
         if body is None:
-            return self._gives_way(partial)
+            return False
         if self.most_bytes and body.end > self.most_bytes:
             self._refuse(partial)
             return True
@@ -99,7 +101,8 @@ class Passage:
             if not partial.skip():
                 return False
         except AnotherMessage:
-            return self._end_before_another(partial, body)
+            self.give_up(partial, ANOTHER_MESSAGE)
+            return False
         while True:
             room = port.part_capacity()
             piece = (partial.rest or body.read(partial.offset, room))[:room] if room > 0 else b""
@@ -169,14 +172,18 @@ class Passage:
         return self.partial if self.partial is not None and self.partial.body is None else None
 
     def lose(self, publisher_id: bytes) -> bool:
-        """The publisher's ingress is lost. Says whether the link is in the middle of a large delivery of it: that stays
-        open (protocol 6.12.12)."""
-        partial = self.partial
+        """The publisher's ingress is lost. A large delivery of it that the client resumes stays open (protocol
+        6.12.12), another one is aborted (protocol 6.12.6). Says whether the link was in the middle of one."""
+        partial, subscriber = self.partial, self.subscriber
         if partial is None or partial.body is None or partial.tag[:8] != publisher_id:
             return False
-        delivery = self.subscriber.find(partial.tag)
-        assert delivery is not None, "it is in doubt now"
-        partial.lose(delivery, self.subscriber.deliveries.core.now)
+        if partial.resumes:
+            partial.lose(subscriber.deliveries.core.now)
+            return True
+        self.abort()
+        if partial.delivery is not None:
+            partial.delivery.state = State.REMOVED
+            subscriber.remove(partial.delivery)
         return True
 
     def is_open(self, delivery: Irregular) -> bool:
@@ -191,55 +198,17 @@ class Passage:
             partial.find(body, position)
 
     def give_up(self, partial: Partial, why: str) -> None:
-        """It does not go on. A client that has had the delivery before this link would forget it if it were aborted,
-        and take the next copy for a new one: its link is detached (protocol 6.12.16)."""
-        if partial.resumes:
-            partial.body = None
-            self.subscriber.deliveries.give_up(self.subscriber, why)
-            return
-        assert partial.delivery is not None
-        self.abort()
-        self._forget(partial.delivery)
-
-    def _forget(self, delivery: Irregular) -> None:
-        delivery.state = State.REMOVED
-        self.subscriber.remove(delivery)
-        self.subscriber.classify(self.subscriber.deliveries.publishers[delivery.publisher_id])
-
-    def _gives_way(self, partial: Partial) -> bool:
-        """Where the client has it on this link only, others need not wait for it (protocol 6.12.17)."""
-        subscriber = self.subscriber
-        waiting = subscriber.skip.missing(subscriber.owes.overlap(subscriber.cursor, subscriber.deliveries.log.end))
-        known = subscriber.to_resume or subscriber.released or subscriber.sync_queue or subscriber.filled_placeholders
-        if partial.resumes or not (waiting or known or subscriber.presettled.batches):
-            return False
-        self.give_up(partial, DOES_NOT_GO_ON)
-        return True
-
-    def _end_before_another(self, partial: Partial, body: Body) -> bool:
-        """Another message has come with the tag of the open delivery. It is a new one where the client can be told that
-        the other one is void. Says whether the link is free for others."""
-        if partial.resumes:
-            self.give_up(partial, ANOTHER_MESSAGE)
-            return False
-        delivery, position = partial.delivery, partial.position
-        assert delivery is not None
-        self.abort()
-        if position < 0:
-            delivery.state, delivery.payload = State.QUEUED, body.head
-            self.subscriber.send_later(delivery)
-        else:
-            self._forget(delivery)
-            if position in self.subscriber.deliveries.log.bodies:  # its beginning may be freed
-                self.passed_by[position] = False
-        return True
+        """It does not go on. If it were aborted, the client would forget the tag, and take the next copy for a new
+        delivery: its link is detached (protocol 6.12.16)."""
+        partial.body = None
+        self.subscriber.deliveries.give_up(self.subscriber, why)
 
     def pass_by(self, position: int) -> bool:
         """A large delivery of another publisher comes while one is open. If it waited here, so would everybody else who
         gets it, and maybe the publisher of the open one for its turn. So it passes by, and is asked for afterwards
         (protocol 6.12.14). Says whether it does."""
-        partial, subscriber = self.open, self.subscriber
-        if partial is None or not partial.resumes or not self._awaits(position):
+        subscriber = self.subscriber
+        if self.open is None or not self._awaits(position):
             return False
         delivery = subscriber.bound.get(position)
         if delivery is not None:
@@ -270,4 +239,4 @@ class Passage:
         if partial is not None:
             assert subscriber in subscriber.deliveries.ready, "nobody looks whether it may go on"
             assert partial.delivery is subscriber.find(partial.tag)
-            assert partial.body is not None or partial.delivery is not None
+            assert partial.body is not None or partial.resumes

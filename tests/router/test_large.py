@@ -207,10 +207,7 @@ def test_a_link_waits_for_so_long_in_mid_message() -> None:
     assert publisher.condition is None
     network.pass_time(2)
     assert publisher.condition == DETACH_FORCED
-    network.pass_time(STREAM_IDLE_S - 1)
-    assert not subscriber.aborted
-    network.pass_time(2)
-    assert len(subscriber.aborted) == 1, "nobody sends it"
+    assert len(subscriber.aborted) == 1
 
 
 def test_who_is_held_back_is_not_silent() -> None:
@@ -396,6 +393,7 @@ def test_who_subscribes_at_least_once_gets_it_whole_also_when_it_joins_in_the_mi
     begin(publisher, link, body[:2_000])
     late.receiver(credit=5, rcv_settle_mode=RCV_FIRST)
     assert publisher.detached(link).error.condition == DETACH_FORCED
+    assert [event.aborted for event in early.seen(ResumedTransfer)] == [True]
     again = publisher.sender(properties=epochs[1], unsettled={b"t": None})
     begin(publisher, again, body[:2_000])
     add(publisher, again, body[2_000:], more=False)

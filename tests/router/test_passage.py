@@ -1,4 +1,4 @@
-"""What goes out of large deliveries on one link, and goes on where their publisher was lost (protocol 6.12.12 to 6.12.17).
+"""Large deliveries that a client resumes, and their publisher is lost in the middle (protocol 6.12.12 to 6.12.16).
 
 In these payloads what is before the bar is not the publisher's own: the router of each publisher writes something else.
 """
@@ -34,50 +34,40 @@ def publisher_of(network: Mesh, router: str, epoch: int) -> PublisherEnd:
     return network.publisher(router, epoch=epoch, incarnation=1, unsettled=undecided("t") if epoch > 1 else None)
 
 
-def begun(network: Mesh, router: str = "a", at: str = "a", **attach: Any) -> tuple[SubscriberEnd, PublisherEnd]:
-    """A subscriber that has nothing else of it has the first octets."""
-    subscriber = network.subscriber(router, takes_parts=True, accepts=False, **attach)
-    publisher = publisher_of(network, at, 1)
-    publisher.part("1|abc", first=True)
-    assert subscriber.bodies() == ["1|abc"]
-    return subscriber, publisher
-
-
-def resumed(network: Mesh, router: str = "a", at: str = "a", name: str = "s") -> tuple[SubscriberEnd, PublisherEnd]:
-    """A subscriber that presents a map is resumed with it, and has the first octets of that."""
+def resumed(
+    network: Mesh, router: str = "a", *, name: str = "s", room: int = 1 << 30, first: str = "2|abc", **attach: Any
+) -> tuple[SubscriberEnd, PublisherEnd]:
+    """A subscriber that presents a map is resumed with t, and has the first octets of it."""
     before = network.subscriber(router, name, takes_parts=True, accepts=False)
-    publisher = publisher_of(network, at, 1)
+    publisher = publisher_of(network, "a", 1)
     publisher.part("1|abc", first=True)
     publisher.part("def", last=True)
     (got,) = before.got
     before.leave()
     subscriber = network.subscriber(
-        router, name, takes_parts=True, accepts=False, unsettled={got.tag: MapState.UNDECIDED}
+        router, name, takes_parts=True, accepts=False, unsettled={got.tag: MapState.UNDECIDED}, **attach
     )
+    subscriber.room = room
     assert publisher.condition == DETACH_FORCED, "its payload is owed"
-    publisher = publisher_of(network, at, 2)
-    publisher.part("2|abc", first=True)
-    assert subscriber.bodies("resume") == ["2|abc"]
+    publisher = publisher_of(network, "a", 2)
+    publisher.part(first, first=True)
+    assert subscriber.bodies("resume") == [first[:room]]
     return subscriber, publisher
 
 
-KINDS = pytest.mark.parametrize(("have", "kind"), [(begun, "new"), (resumed, "resume")], ids=["new", "resumed"])
-
-
-@KINDS
 @pytest.mark.parametrize("router", ["a", "b"])
 @pytest.mark.parametrize("parts", [("3|abcdef",), ("3|", "a", "bcd", "ef"), ("3333|ab", "cdef", "")])
-def test_it_goes_on_at_the_same_octet(have: Any, kind: str, router: str, parts: tuple[str, ...]) -> None:
+def test_it_goes_on_at_the_same_octet(router: str, parts: tuple[str, ...]) -> None:
     network = mesh("ab")
-    subscriber, publisher = have(network, router)
-    (before,) = subscriber.bodies(kind)
+    subscriber, publisher = resumed(network, router)
+    (before,) = subscriber.bodies("resume")
     publisher.leave()
     publisher = publisher_of(network, "b", 3)
     for part in parts:
         publisher.part(part, first=part is parts[0], last=part is parts[-1] and part is not parts[0])
     if len(parts) == 1:
         publisher.part("", last=True)
-    assert subscriber.bodies(kind) == [before + "def"]
+    assert subscriber.bodies("resume") == [before + "def"]
     assert not subscriber.aborted
     subscriber.accept(subscriber.got[-1].id)
     assert len(publisher.accepted()) == 1
@@ -86,24 +76,22 @@ def test_it_goes_on_at_the_same_octet(have: Any, kind: str, router: str, parts: 
     network.assert_settled()
 
 
-@KINDS
-def test_it_goes_on_with_what_comes_whole(have: Any, kind: str) -> None:
+def test_it_goes_on_with_what_comes_whole() -> None:
     network = mesh("ab")
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     publisher = publisher_of(network, "b", 3)
     publisher.send("3|abcdef", tags=[b"t"])
-    assert subscriber.bodies(kind)[0][2:] == "abcdef"
+    assert subscriber.bodies("resume")[0][2:] == "abcdef"
     subscriber.accept(subscriber.got[-1].id)
     publisher.settle_all_told()
     network.assert_settled()
 
 
-@KINDS
 @pytest.mark.parametrize("body", ["3|abcdef", "3|another"])
-def test_it_goes_on_with_what_a_sync_brings(have: Any, kind: str, body: str) -> None:
+def test_it_goes_on_with_what_a_sync_brings(body: str) -> None:
     network = mesh("ab")
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     network.part("a", "b")
     network.subscriber("b", "other", takes_parts=True, accepts=False)
@@ -112,83 +100,67 @@ def test_it_goes_on_with_what_a_sync_brings(have: Any, kind: str, body: str) -> 
     network.join("a", "b")
     network.run()
     if body == "3|abcdef":
-        assert subscriber.bodies(kind)[0][2:] == "abcdef"
+        assert subscriber.bodies("resume")[0][2:] == "abcdef"
         assert not subscriber.aborted
-    elif kind == "new":
-        assert subscriber.bodies() == [body]
     else:
-        assert subscriber.ended is not None
+        assert subscriber.ended == (DETACH_FORCED, {}, False)
 
 
 def test_it_is_lost_again_while_it_is_compared() -> None:
     network = mesh()
-    subscriber, publisher = begun(network)
-    publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("2|a", first=True)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     publisher = publisher_of(network, "a", 3)
-    publisher.part("3|abcd", first=True)
+    publisher.part("3|a", first=True)
     publisher.leave()
     publisher = publisher_of(network, "a", 4)
-    publisher.part("4|abcdef", first=True)
+    publisher.part("4|abcd", first=True)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 5)
+    publisher.part("5|abcdef", first=True)
     publisher.part("", last=True)
-    assert subscriber.bodies() == ["1|abcdef"]
+    assert subscriber.bodies("resume") == ["2|abcdef"]
 
 
 def test_what_is_before_the_bare_message_goes_on_with_that_of_the_first_copy() -> None:
     network = mesh()
-    subscriber = network.subscriber("a", takes_parts=True, accepts=False)
-    subscriber.room = 3
-    publisher = publisher_of(network, "a", 1)
-    publisher.part("first|abc", first=True)
-    assert subscriber.bodies() == ["fir"]
-    publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("the second|abcdef", first=True)
-    subscriber.make_room(2)
+    subscriber, publisher = resumed(network, room=3, first="second|abc")
     publisher.leave()
     publisher = publisher_of(network, "a", 3)
-    publisher.part("3|abcdef", first=True)
-    subscriber.make_room(5)
+    publisher.part("the third|abcdef", first=True)
+    subscriber.make_room(2)
+    publisher.leave()
+    publisher = publisher_of(network, "a", 4)
+    publisher.part("4|abcdef", first=True)
+    subscriber.make_room(6)
     publisher.part("", last=True)
     subscriber.make_room(2)
-    assert subscriber.bodies() == ["first|abcdef"]
+    assert subscriber.bodies("resume") == ["second|abcdef"]
 
 
 def test_subscribers_at_one_router_stand_at_octets_of_their_own() -> None:
+    """What the slower one has been sent is not freed, so it has no part in the digest yet."""
     network = mesh()
-    fast, slow = (network.subscriber("a", name, takes_parts=True, accepts=False) for name in ("fast", "slow"))
-    slow.room = 4
+    before = [network.subscriber("a", name, takes_parts=True, accepts=False) for name in ("fast", "slow")]
     publisher = publisher_of(network, "a", 1)
     publisher.part("1|abc", first=True)
+    publisher.part("def", last=True)
+    tags = {before[0].got[0].tag: MapState.UNDECIDED}
+    for each in before:
+        each.leave()
+    fast, slow = (
+        network.subscriber("a", name, takes_parts=True, accepts=False, unsettled=tags) for name in ("fast", "slow")
+    )
+    slow.room = 4
+    publisher = publisher_of(network, "a", 2)
+    publisher.part("2|abc", first=True)
     publisher.part("def")
     publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("2|abcd", first=True)
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcd", first=True)
     publisher.part("efgh", last=True)
     slow.make_room(100)
-    assert fast.bodies() == slow.bodies() == ["1|abcdefgh"]
-
-
-@pytest.mark.parametrize("parts", [("3|abX",), ("3|ab", "X"), ("3|ab", "")], ids=["other", "other later", "shorter"])
-@pytest.mark.parametrize("large", [True, False])
-def test_another_message_with_the_tag_is_a_new_delivery(parts: tuple[str, ...], large: bool) -> None:
-    """Its beginning may have been freed, as if it had gone out."""
-    network = mesh()
-    subscriber, publisher = begun(network)
-    publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    if large:
-        publisher.part(parts[0], first=True)
-        publisher.part("".join(parts[1:]), last=True)
-        assert publisher.condition == DETACH_FORCED, "AGAIN"
-        publisher = publisher_of(network, "a", 3)
-    publisher.send("".join(parts), tags=[b"t"])
-    assert len(subscriber.aborted) == 1
-    assert subscriber.bodies() == ["".join(parts)]
-    subscriber.accept(subscriber.got[-1].id)
-    assert len(publisher.accepted()) == 1
+    assert fast.bodies("resume") == slow.bodies("resume") == ["2|abcdefgh"]
 
 
 @pytest.mark.parametrize("parts", [("3|abX",), ("3|ab", "X"), ("3|ab", "")], ids=["other", "other later", "shorter"])
@@ -207,28 +179,22 @@ def test_another_message_with_the_tag_detaches_who_resumes(parts: tuple[str, ...
     assert subscriber.ended == (DETACH_FORCED, {}, False)
 
 
-@KINDS
-def test_nobody_goes_on_with_it(have: Any, kind: str) -> None:
+def test_nobody_goes_on_with_it() -> None:
     network = mesh()
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     network.pass_time(STREAM_IDLE_S - 1)
     assert not subscriber.aborted
     assert subscriber.ended is None
     network.pass_time(2)
-    if kind == "new":
-        assert len(subscriber.aborted) == 1
-        assert subscriber.ended is None
-    else:
-        assert not subscriber.aborted
-        assert subscriber.ended == (DETACH_FORCED, {}, False)
+    assert not subscriber.aborted
+    assert subscriber.ended == (DETACH_FORCED, {}, False)
 
 
-@KINDS
 @pytest.mark.parametrize("how", ["not expected", "settled by tag", "new incarnation"])
-def test_one_that_is_settled_is_aborted(have: Any, kind: str, how: str) -> None:
+def test_one_that_is_settled_is_aborted(how: str) -> None:
     network = mesh()
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     if how == "settled by tag":
         publisher = publisher_of(network, "a", 3)
@@ -241,10 +207,9 @@ def test_one_that_is_settled_is_aborted(have: Any, kind: str, how: str) -> None:
     network.assert_settled()
 
 
-@KINDS
-def test_an_early_outcome_counts_when_it_has_gone_on(have: Any, kind: str) -> None:
+def test_an_early_outcome_counts_when_it_has_gone_on() -> None:
     network = mesh()
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave()
     subscriber.accept(subscriber.got[-1].id)
     publisher = publisher_of(network, "a", 3)
@@ -254,44 +219,16 @@ def test_an_early_outcome_counts_when_it_has_gone_on(have: Any, kind: str) -> No
     assert len(publisher.accepted()) == 1
 
 
-@KINDS
-def test_its_link_goes_while_it_is_open(have: Any, kind: str) -> None:
+def test_its_link_goes_while_it_is_open() -> None:
     network = mesh()
-    subscriber, publisher = have(network)
+    subscriber, publisher = resumed(network)
     publisher.leave(closed=True)
     subscriber.leave(closed=True)
     network.pass_time(200)
     network.assert_empty()
 
 
-def test_a_new_one_gives_way_to_others() -> None:
-    network = mesh()
-    subscriber, publisher = begun(network)
-    publisher.leave()
-    network.publisher("a", "q").send("x")
-    assert len(subscriber.aborted) == 1
-    assert subscriber.bodies() == ["x"]
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("2|abc", first=True)
-    assert subscriber.bodies() == ["x", "2|abc"]
-
-
-def test_a_new_one_does_not_give_way_to_what_is_known() -> None:
-    """Its publisher sends again what it has sent before it."""
-    network = mesh()
-    subscriber = network.subscriber("a", takes_parts=True, accepts=False)
-    publisher = publisher_of(network, "a", 1)
-    publisher.send("x")
-    publisher.part("1|abc", first=True)
-    publisher.leave()
-    publisher = network.publisher("a", epoch=2, incarnation=1, unsettled=undecided("x", "t"))
-    publisher.send("x")
-    publisher.part("2|abcd", first=True)
-    assert not subscriber.aborted
-    assert subscriber.bodies() == ["x", "1|abcd"]
-
-
-def test_a_resumed_one_gives_way_to_nobody() -> None:
+def test_nothing_else_goes_out_meanwhile() -> None:
     network = mesh()
     subscriber, publisher = resumed(network)
     publisher.leave()
@@ -386,10 +323,10 @@ def test_the_time_begins_again_while_its_publisher_waits_for_its_turn() -> None:
 
 def test_what_exceeds_its_size_while_it_is_compared_is_rejected() -> None:
     network = mesh()
-    subscriber, publisher = begun(network, most_bytes=6)
+    subscriber, publisher = resumed(network, most_bytes=6)
     publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("2|abcdef", first=True)
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
     publisher.part("", last=True)
     assert len(subscriber.aborted) == 1
     assert publisher.outcomes[0][0] is Outcome.REJECTED
@@ -397,12 +334,12 @@ def test_what_exceeds_its_size_while_it_is_compared_is_rejected() -> None:
 
 def test_on_a_settled_link_it_goes_on_and_is_accepted_at_its_end() -> None:
     network = mesh()
-    subscriber, publisher = begun(network, settled_mode=True)
+    subscriber, publisher = resumed(network, settled_mode=True)
     publisher.leave()
-    publisher = publisher_of(network, "a", 2)
-    publisher.part("2|abcdef", first=True)
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abcdef", first=True)
     publisher.part("", last=True)
-    assert subscriber.bodies() == ["1|abcdef"]
+    assert subscriber.bodies("resume") == ["2|abcdef"]
     assert len(publisher.accepted()) == 1
     publisher.settle_all_told()
     network.assert_settled()

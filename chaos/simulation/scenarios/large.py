@@ -177,13 +177,13 @@ def large_sent_again_before_the_answer(world: Worlds) -> None:
 
 def _resumed_in_part(
     world: Worlds, *, names: str = "A", at: str = "A", resumes_at: str = "A", others: tuple[str, ...] = (),
-    ttl_ms: int | None = None, **options: Any,
+    size: int = 5_000, ttl_ms: int | None = None, **options: Any,
 ) -> Schedule:  # fmt: skip
     """s0 has p0's large message in hand, comes back with its map, and is sent it again. It has the first frames of it,
     and p0's others are not read."""
     publishers = [P("p0"), *(P(each) for each in others if each[0] == "p")]
     for publisher in publishers:
-        publisher.size, publisher.ttl_ms = 5_000, ttl_ms
+        publisher.size, publisher.ttl_ms = size, ttl_ms
     subscribers = [S("s0", MEMORY), *(S(each, MEMORY) for each in others if each[0] == "s")]
     options = {"stream_above": 600, "stream_share": 1_000, "max_frame_size": 1_024, **options}
     s = Schedule(world(names, publishers, subscribers, **options))
@@ -260,34 +260,14 @@ def large_resumed_and_annotated_again(world: Worlds) -> None:
     _has_it_once(s.attach("p0@A"), "s0")
 
 
-def large_goes_on_where_it_stopped(world: Worlds) -> None:
-    """s0 is sent it for the first time, and has more of it than comes from a publisher that is held back. p0 loses its
-    connection and comes back."""
-    publisher = P()
-    publisher.size, publisher.stops = 90_000, 5_000
-    s = Schedule(world("A", [publisher], [S()], stream_above=600, stream_share=1_000, max_frame_size=1_024))
-    s.up("s0@A", "p0@A").hold(("go_on",)).send("p0")
+def large_resumed_goes_on_where_it_stopped(world: Worlds) -> None:
+    """s0 has more of it than comes from a publisher that is held back. p0 loses its connection and comes back."""
+    s = _resumed_in_part(world, size=90_000)
     link = s.w.subscriber("s0").link
-    while link.incomplete_size < 60_000:
-        s.step("go_on", "p0").run()
-    before = link.incomplete_size
-    s.lose("p0").run()
-    assert link.incomplete_size == before, "it is not open"
-    s.release().attach("p0@A")
-    assert s.accepted("s0") == {("p0", 0)}, "it does not go on"
-    s.finish()
-
-
-def large_open_gives_way(world: Worlds) -> None:
-    """s0 is sent it for the first time. p0 does not come back, and there is a message of p1."""
-    publishers = [P("p0"), P("p1")]
-    publishers[0].size, publishers[0].stops = 4_000, 1_500
-    s = Schedule(world("A", publishers, [S()], stream_above=1_000))
-    s.up("s0@A", "p0@A", "p1@A").hold(("go_on",)).send("p0").step("go_on", "p0").run()
-    s.lose("p0").run().send("p1").run()
-    assert s.accepted("s0") == {("p1", 0)}, "p1's waits for p0's"
-    s.release().finish()
-    assert s.accepted("s0") == {("p0", 0), ("p1", 0)}
+    _read(s).run(until=lambda: link.incomplete_size > 60_000)
+    s.lose("p0").run().attach("p0@A")
+    assert not link.incomplete_size, "it does not go on"
+    _has_it_once(s, "s0")
 
 
 def large_resumed_and_another_message(world: Worlds) -> None:
