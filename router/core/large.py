@@ -43,17 +43,26 @@ class Body:
     def __init__(self, head: bytes, *, whole: bool = False) -> None:
         self.moved_at = 0.0  # when more of it last came, or went out here
         self.head = head  # the first part: all sections before the message's body
-        self.bare_at = -1  # where the bare message begins in it; -1 until a client here resumes it
+        self.bare_at = 0  # where the bare message begins in it, once a client here resumes it
         self.parts: deque[bytes] = deque((head,))
         self.start = 0
         self.end = len(head)
         self.complete = whole
         self.told = 0  # how much the ingress knows to be taken
-        self._freed = blake2b(digest_size=DIGEST_SIZE)  # of the bare message before `start`
+        self._freed: blake2b | None = None  # of the bare message before `start`, where a client here resumes it
 
     @property
     def held(self) -> int:
         return self.end - self.start
+
+    @property
+    def is_digested(self) -> bool:
+        return self._freed is not None
+
+    def begin_digest(self, bare_at: int) -> None:
+        """A client here resumes it: what goes out of its bare message is to be told from that of another message."""
+        assert not self.start, "its beginning is freed"
+        self.bare_at, self._freed = bare_at, blake2b(digest_size=DIGEST_SIZE)
 
     def add(self, payload: bytes, last: bool) -> None:
         if payload:
@@ -76,13 +85,14 @@ class Body:
         before = self.start
         while self.parts and self.start + len(self.parts[0]) <= offset:
             part = self.parts.popleft()
-            if self.bare_at >= 0:  # else nobody resumes it
+            if self._freed is not None:
                 self._freed.update(part[max(self.bare_at - self.start, 0) :])
             self.start += len(part)
         return self.start - before
 
     def digest(self, offset: int) -> bytes:
         """Returns the digest of the bare message up to this offset, before which not all is freed."""
+        assert self._freed is not None
         assert offset >= self.start
         digest, at = self._freed.copy(), self.start
         for part in self.parts:
@@ -100,7 +110,7 @@ class Partial:
     """
 
     __slots__ = (
-        "_digest", "_seen", "_sent", "_skipping", "body", "delivery", "delivery_id", "early", "offset", "open_since",
+        "_digest", "_seen", "_sent", "body", "delivery", "delivery_id", "early", "offset", "open_since",
         "position", "resumes", "rest", "tag",
     )  # fmt: skip
 
@@ -126,14 +136,13 @@ class Partial:
         self.open_since = 0.0
         self._sent = 0  # octets of the bare message that had gone out by then
         self._digest = b""  # of these
-        self._skipping = False  # they have not all been compared with those of the next copy
-        self._seen = blake2b(digest_size=DIGEST_SIZE)
+        self._seen: blake2b | None = None  # of those of the next copy, while they are compared
 
     def lose(self, now: float) -> None:
         """Nobody sends it any more."""
         body = self.body
         assert body is not None
-        if not self._skipping:  # else nothing of this copy has gone out
+        if self._seen is None:  # else nothing of this copy has gone out
             self.rest += body.head[self.offset : body.bare_at]
             self._sent = max(self.offset - body.bare_at, 0)
             self._digest = body.digest(self.offset)
@@ -143,7 +152,7 @@ class Partial:
         """It comes again."""
         assert self.body is None
         self.body, self.position, self.offset = body, position, body.bare_at
-        self._skipping, self._seen = True, blake2b(digest_size=DIGEST_SIZE)
+        self._seen = blake2b(digest_size=DIGEST_SIZE)
 
     def skip(self) -> bool:
         """Compares what has come again with what has gone out. Says whether all of that has come.
@@ -151,20 +160,22 @@ class Partial:
         Raises:
             AnotherMessage: They are not the same.
         """
-        body = self.body
+        body, seen = self.body, self._seen
+        if seen is None:
+            return True
         assert body is not None
         stop = body.bare_at + self._sent
-        while self._skipping and self.offset < stop:
+        while self.offset < stop:
             piece = body.read(self.offset, stop - self.offset)
-            self._seen.update(piece)
+            seen.update(piece)
             self.offset += len(piece)
             if not piece:
                 if body.complete:
                     raise AnotherMessage
                 return False
-        if self._skipping and self._seen.digest() != self._digest:
+        if seen.digest() != self._digest:
             raise AnotherMessage
-        self._skipping = False
+        self._seen = None
         return True
 
 

@@ -67,7 +67,7 @@ class Passage:
         settled = subscriber.settled_mode and delivery is None
         delivery_id, offset = self.port.begin(tag, body.head, message_format, settled, state, failures)
         if state is not None:
-            self._find_bare_message(body, message_format)
+            self._digest(body, message_format)
         self.partial = Partial(tag, body, position, delivery, delivery_id, offset, state is not None)
         if delivery is None:
             subscriber.note_sent(position, position + 1, delivery_id)
@@ -161,9 +161,9 @@ class Passage:
         else:
             deliveries.accept_irregular(self.subscriber, partial.delivery, True, False)
 
-    def _find_bare_message(self, body: Body, message_format: int) -> None:
-        if body.bare_at < 0:
-            body.bare_at = 0 if message_format else self.port.bare_at(body.head)
+    def _digest(self, body: Body, message_format: int) -> None:
+        if not body.is_digested:
+            body.begin_digest(0 if message_format else self.port.bare_at(body.head))
 
     # ------------------------------------------------------------------------------------ open ones, which nobody sends
 
@@ -194,7 +194,7 @@ class Passage:
         partial = self.open
         if partial is not None and partial.delivery is delivery:
             body = self.subscriber.deliveries.log.bodies.get(position) or Body(payload, whole=True)
-            self._find_bare_message(body, message_format)
+            self._digest(body, message_format)
             partial.find(body, position)
 
     def give_up(self, partial: Partial, why: str) -> None:

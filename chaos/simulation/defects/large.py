@@ -66,7 +66,7 @@ def whatever_it_is(self: Partial) -> bool:
     try:
         return SKIPS(self)
     except AnotherMessage:
-        self._skipping = False
+        self._seen = None
         return True
 
 
@@ -74,7 +74,7 @@ SKIPS = Partial.skip
 
 
 def taken_when_it_goes_out(self: Passage, position: int, body: Body) -> int:
-    return 0 if self.partial is not None and self.partial._skipping else TAKES(self, position, body)
+    return 0 if self.partial is not None and self.partial._seen is not None else TAKES(self, position, body)
 
 
 TAKES = Passage.taken
@@ -146,6 +146,10 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
         [(Deliveries, "_goes_before", always(None))],
         "s0 was detached",
     ),
+    # protocol 6.12.7: S gets an empty message
+    "large_owed_to_an_orphan": ([(Records, "lacks_payload", only_what_is_unfinished)], "a message"),
+    # protocol 6.12.7: S gets its end without its beginning
+    "large_joins_in_mid_message": ([(Records, "lacks_payload", only_what_is_finished)], "a message"),
     # protocol 6.12.8: S waits for a payload that nobody has
     "large_released": ([(Deliveries, "_release", released_and_not_asked_for)], "G4"),
     # protocol 6.12.10: s0 is in the middle of the one, s1 in the middle of the other
