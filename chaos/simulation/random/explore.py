@@ -38,6 +38,8 @@ FRESH_FRAME_S = 1.5  # less than proof_after (2 s), on which clients without epo
 SETTLING = 30_000
 LOOK = 6  # events from one estimate of the faults' likelihood to the next
 SAMPLED = 128  # steps from one check of all state to the next: a check at each step would take as long as all the rest
+PASSES_APART = 2
+IDLE = 5  # a router without clients is as likely to be cut off as so many with some
 SLACK_S = 15.0  # allowed at the end in addition to the timeouts
 FAULT_KINDS = frozenset(
     (*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late", "declare", "forget")
@@ -55,7 +57,7 @@ class Run:
         publishers, subscribers = plan.make_clients()
         self.world = FaultyWorld(
             plan.names, publishers, subscribers, strict=self.family.strict, address=self.address, seed=plan.seed,
-            shape=plan.shape, **plan.config,
+            shape=plan.shape, clocks=plan.clocks, dials=self.family.dials, **plan.config,
         )  # fmt: skip
         self.world.high = plan.high
         self.clients: list[Publisher | Subscriber] = [*publishers, *subscribers]
@@ -68,7 +70,12 @@ class Run:
         if isinstance(checker, QueueChecker):
             checker.most = self.address.max_redeliveries
         checker.may_have_holes = may_part(plan)
+        checker.within_bounds = self.family.within_bounds
+        checker.together = lambda: not self.world.suspended and next(self.apart(), None) is None
+        checker.sees_all = self.sees_all
+        checker.may_be_decided = self.world.may_be_decided
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
+        checker.at_least_once |= {s.name for s in subscribers if not s.careful}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
         """No frame of a client stays unread for longer."""
@@ -190,7 +197,7 @@ class Run:
             events = w.of_running(events)
         if self.may_tick():
             events.append(("tick",))
-        if budget.get("pass") and self.nobody_waits():
+        if budget.get("pass", 0) > self.kept_passes() and self.nobody_waits():
             events += [("pass", seconds) for seconds in self.waits()]
         return events
 
@@ -216,7 +223,8 @@ class Run:
         if part or suspect:
             for name in [name for name, site in w.sites.items() if site is not None]:
                 if part:
-                    events.append(("part", name))
+                    idle = self.family.passes and not any(pipe.router == name for pipe in w.pipes.values())
+                    events += [("part", name)] * (IDLE if idle else 1)
                 if suspect:
                     events += [("suspect", name, peer) for peer in w.names if self.in_session(name, peer)]
         cut, hold = budget.get("cut"), budget.get("hold")
@@ -304,8 +312,15 @@ class Run:
         )
         return not (unread or w.has_unread() or w.held())  # routers that are silent for so long are declared dead
 
-    def waits(self) -> tuple[float, float, float]:
-        """Seconds until a subscription is forgotten, a publisher is, and a publisher almost is."""
+    def kept_passes(self) -> int:
+        """How often time is to pass only while routers are apart."""
+        w = self.world
+        return PASSES_APART if self.family.passes and not (any(w.group.values()) or w.broken) else 0
+
+    def waits(self) -> tuple[float, ...]:
+        """Seconds until a subscription is forgotten, a publisher is, and a publisher almost is; or the family's own."""
+        if self.family.passes:
+            return tuple(share * self.address.subscription_timeout_s for share in self.family.passes)
         publisher_s, margin_s = self.address.publisher_expires_s, self.address.margin_s
         return self.address.subscription_timeout_s + 2 * margin_s, publisher_s + 2 * margin_s, publisher_s * 0.9
 
@@ -436,6 +451,13 @@ class Run:
         """Routers that are not in session yet: until then, a subscriber may not know what it missed."""
         up = {name: site.router.core.up for name, site in self.world.sites.items() if site is not None}
         return (f"{x} is not in session with {y}" for x in up for y in up if x != y and y not in up[x])
+
+    def sees_all(self, subscriber: str) -> bool:
+        """Whether no router is out of sight for that at which this subscriber is attached."""
+        w = self.world
+        places = [pipe.router for pipe in w.pipes.values() if pipe.client.name == subscriber and pipe.c_open]
+        sites = [w.sites[place] for place in places]
+        return bool(sites) and all(site is not None and len(site.router.core.up) == len(w.names) - 1 for site in sites)
 
     def close(self, choose: Callable[[list[Event]], Event]) -> None:
         """Publishers, then subscribers: without subscriptions a publisher may have no credit, and waits for it."""

@@ -17,6 +17,7 @@ from chaos.simulation.world.clients import ADDRESS, FOREVER, LINK, MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.real_clients import OURS, RealPublisher
 from chaos.simulation.world.real_subscribers import RealSubscriber
+from chaos.simulation.world.routers import Clock
 from chaos.simulation.world.subscribers import Subscriber
 from router.config import AddressConfig, Limits
 
@@ -61,8 +62,29 @@ class Family:
     expiry: bool = False  # timeouts are short
     queue: bool = False  # of consumers that compete; else a topic
     subscription_timeouts: tuple[float, ...] = (2.0, 4.0)  # if so
+    # of `subscription_timeout`: what passes at once, in the place of what it takes until something is forgotten
+    passes: tuple[float, ...] = ()
+    drift: bool = False  # each router has its own clock
+    dials: bool = False  # a trunk that broke is back when a dial is answered
+    within_bounds: bool = False  # nothing lasts as long as a subscription is waited for: nobody is told of a gap
+    streams: bool = False  # all messages are large
+    books: bool = False  # subscribers attach as those of libraries do
 
 
+# Plain subscribers as libraries attach them (docs/simulation.md): what is unlike `Subscriber`.
+BOOKS: dict[str, dict[str, Any]] = {
+    "proton": {"policy": "session-end", "durable": 0},
+    "proton, careless": {"policy": "session-end", "durable": 0, "careful": False},
+    "proton, blocking": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST},
+    "proton, blocking, unnamed": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST, "renames": True},
+    "rhea": {"policy": "session-end", "durable": 0},
+    "go-amqp": {"policy": "session-end", "durable": 0},
+    "go-amqp, unnamed": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST, "renames": True},
+    "qpid-jms": {"policy": "link-detach", "durable": 0, "timeout": 0, "rcv": RCV_FIRST},
+    "qpid-jms, durable": {"policy": "never", "durable": 2, "timeout": 0, "rcv": RCV_FIRST},
+    "amqpnetlite": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST},
+}
+DRIFT = 4e-4  # of a router's clock: of two, less than twice that
 APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
 CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 1, "cdrop": 0.8, "connect": 6, "crash": 0.05}
 OURS_WEIGHTS: dict[str, float] = {
@@ -73,6 +95,13 @@ OURS_FAULTS = {
     "kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,),
     "still": (0, 0, 1, 2),
 }  # fmt: skip
+# Around the timeout, and its margin (a quarter of it), after which others forget a subscription.
+AROUND = (0.6, 0.9, 1.1, 1.3, 3.0)
+RETURNS = {
+    "part": (1, 1, 2), "suspect": (0, 0, 1), "cut": (0, 0, 1), "pass": (2, 3, 5), "cdrop": (1, 2, 4), "rdrop": (0, 1),
+    "crash": (0, 0, 0, 1), "pfresh": (0, 0, 0, 1), "sfresh": (0, 0, 0, 1), "srestart": (0, 0, 1),
+}  # fmt: skip
+RETURNS_WEIGHTS: dict[str, float] = {"pass": 5, "part": 1, "heal": 0.05, "accept": 4, "cdrop": 0.6}
 NEAR = "near"
 # Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
 # given a second incarnation there (protocol 14, L1).
@@ -130,6 +159,29 @@ FAMILIES: dict[str, Family] = {
     "queue-expiry": Family(
         False, publishers=(RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True, lasts_s=30.0,
         queue=True, faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
+    ),
+    # A router is cut off for longer than others wait, and returns.
+    "returns": Family(
+        False, TOPOLOGIES, (RECOVERING, RECOVERING, UNIQUE), (RECOVERING, RECOVERING, MEMORY), least_routers=2,
+        expiry=True, subscription_timeouts=(4.0, 8.0), passes=AROUND, lasts_s=30.0, drift=True,
+        weights=RETURNS_WEIGHTS, faults=RETURNS, stale=(0, 0, 0.5),
+    ),
+    "books": Family(
+        False, TOPOLOGIES, (RECOVERING, UNIQUE), (PLAIN,), least_routers=2, books=True,
+        expiry=True, subscription_timeouts=(4.0, 8.0), passes=AROUND, lasts_s=30.0, drift=True,
+        weights=RETURNS_WEIGHTS, faults=RETURNS, stale=(0, 0, 0.5),
+    ),
+    # A trunk that broke is back when a dial is answered; nothing lasts as long as a subscription is waited for.
+    "dials": Family(
+        False, TOPOLOGIES, (RECOVERING, RECOVERING, UNIQUE), least_routers=2, dials=True, within_bounds=True,
+        passes=(0.4, 0.6, 0.8, 0.84), lasts_s=1.0,
+        weights={"pass": 5, "part": 0.6, "cut": 0.6, "heal": 0.03, "accept": 4},
+        faults={"part": (0, 1), "cut": (1, 2, 3), "pass": (1,), "cdrop": (0, 1, 2), "crash": (0,), "sfresh": (0, 0, 1)},
+    ),
+    # Large messages pass on while they come; publishers are lost in the middle of them.
+    "streamed": Family(
+        False, publishers=(RECOVERING, UNIQUE), subscribers=(MEMORY, MEMORY, RECOVERING, PLAIN), streams=True,
+        faults={"crash": (0, 1, 2), "cdrop": (1, 2, 4), "part": (0, 0, 1), "suspect": (0, 1), "cut": (0, 0, 1)},
     ),
     # Each begins like a named schedule, with changes, and is as strict as that: `variations.py` draws these.
     NEAR: Family(False),
@@ -216,6 +268,7 @@ class Plan:
     stale: float = 0.0  # how likely it is that what a client wrote before it disconnected stays unread
     follows: tuple[tuple[str, str, float], ...] = ()  # (a kind of event, the fault that follows it, how likely)
     shows: bool = False  # publishers show unasked that they are there
+    clocks: dict[str, Clock] = field(default_factory=dict)  # of routers whose clocks go at rates of their own
     beginning: Beginning | None = None
 
     @property
@@ -290,12 +343,26 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan.weights["tick"] *= 5
     if fam.expiry:
         plan = _short_timeouts(plan, rng, fam)
+    if fam.books:
+        for client in plan.clients:
+            if not client.publishes:
+                asked = rng.choice([0, FOREVER, FOREVER, FOREVER])
+                client.habits.update({"timeout": asked} | BOOKS[rng.choice([*BOOKS])])
     if fam.modes:
         plan = _modes(plan, rng)
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
     plan = with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
-    return with_large(with_groups(with_forgotten(plan)))
+    return with_clocks(with_large(with_groups(with_forgotten(plan))))
+
+
+def with_clocks(plan: Plan) -> Plan:
+    """Each router has a clock of its own."""
+    rng = random.Random(f"{plan.family} {plan.seed} clocks")
+    if not plan.rules.drift:
+        return plan
+    clocks = {name: Clock(1 + rng.uniform(-DRIFT, DRIFT), rng.uniform(0, 1e6)) for name in plan.names}
+    return replace(plan, clocks=clocks)
 
 
 def with_groups(plan: Plan) -> Plan:
@@ -323,9 +390,12 @@ def with_declared(plan: Plan) -> Plan:
     rng = random.Random(f"{plan.family} {plan.seed} declared")
     if plan.rules.queue or rng.random() >= (1.0 if "declare" in plan.budget else 0.25):
         return plan
-    names = [client.name for client in plan.clients if not client.publishes]
+    names = [c.name for c in plan.clients if not c.publishes and not c.habits.get("renames")]
+    if not names:
+        return plan
     declared = [name for name in names if rng.random() < 0.6] or names[:1]
-    closed = len(declared) == len(names) and rng.random() < 0.6
+    all_of_them = len(declared) == len([c for c in plan.clients if not c.publishes])
+    closed = all_of_them and rng.random() < 0.6
     address = replace(
         plan.address, match=ADDRESS, subscriptions=tuple((name, LINK) for name in declared),
         other_subscriptions="refuse" if closed else "allow",
@@ -367,7 +437,7 @@ def _short_timeouts(plan: Plan, rng: random.Random, fam: Family) -> Plan:
     timeout = rng.choice(fam.subscription_timeouts)
     address = replace(plan.address, subscription_timeout_s=timeout, publisher_timeout_s=timeout * 2)
     for client in plan.clients:
-        if not client.publishes and rng.random() < 0.3:
+        if not client.publishes and client.kind != MEMORY and rng.random() < 0.3:
             client.habits["timeout"] = rng.choice([0, 1, FOREVER])
             client.habits["policy"] = rng.choice(["link-detach", "connection-close", "never"])
     plan.weights["tick"] *= rng.choice([2, 5])
@@ -434,6 +504,8 @@ def with_large(plan: Plan) -> Plan:
     """Every sixth network passes large messages on while they come; publishers stop in the middle of them, and abort
     them (protocol 6.12)."""
     rng = random.Random(f"{plan.seed} parts")
+    if plan.rules.streams:
+        return _streamed(plan, rng)
     if rng.random() > 1 / 6 or plan.address.type == "queue" or "max_frame_size" in plan.config:
         return plan
     plan.config["stream_above"] = rng.choice([600, 1500])
@@ -448,3 +520,19 @@ def with_large(plan: Plan) -> Plan:
                 client.habits["stops"] = rng.choice([0, 400, 2500])
                 client.habits["aborts"] = rng.choice([(), (1, 4)])
     return plan
+
+
+def _streamed(plan: Plan, rng: random.Random) -> Plan:
+    """All messages are large, and some subscriber accepts late."""
+    stops, aborts = rng.choice([0, 400, 2500]), rng.choice([(), (1, 4)])
+    plan.config.update(stream_above=600, stream_share=rng.choice([1000, 3000, 20_000]), max_frame_size=1024)
+    plan.weights.update(go_on=4, accept=min(plan.weights["accept"], 0.3))
+    clients = []
+    for client in plan.clients:
+        habits = {name: value for name, value in client.habits.items() if name != "part"} | {"frame": 1024}
+        if client.publishes:
+            habits |= {"size": rng.choice([5000, 9000]), "stops": stops, "aborts": aborts}
+            clients.append(replace(client, number=min(client.number, 6), habits=habits))
+        else:
+            clients.append(replace(client, keep=rng.random() < 0.9, habits=habits))
+    return replace(plan, clients=tuple(clients))

@@ -14,7 +14,7 @@ end, in ranges, for millions of messages.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -35,6 +35,9 @@ class Life:
     answered: int = 0  # how many routers had restarted when its attach was last answered
     waited_for_until: float = math.inf  # it does not expire before, counted from then
     gaps: list[int] = field(default_factory=list)  # `answered` before each absence that may have exceeded its timeout
+    deaths: int = 0  # of routers, before it began
+    decided: int = 0  # messages whose outcome had been told when the life before this one ended
+    whole: bool = True  # all routers were together when it began
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Checker:
     lives: list[Life] = field(default_factory=list)
     current: dict[str, Life] = field(default_factory=dict)
     required: dict[Mid, list[Life]] = field(default_factory=dict)
+    decided: dict[Mid, int] = field(default_factory=dict)  # message whose outcome was told -> how many were before it
+    ended: dict[str, int] = field(default_factory=dict)  # subscriber -> how many were when its latest life ended
     missed: list[tuple[Life, Mid, tuple[str, int], int]] = field(default_factory=list)
     """(life, missed message, router that told accepted, how many routers had died by then)."""
     deliveries: dict[str, dict[str, Deliveries]] = field(default_factory=dict)
@@ -74,6 +79,15 @@ class Checker:
     began: dict[tuple[str, int], int] = field(default_factory=dict)
     """Routers that have restarted, with their incarnations, numbered in order. Others were there from the start."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
+    within_bounds: bool = False
+    """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
+    together misses nothing, and is told nothing."""
+    together: Callable[[], bool] = field(default=lambda: True)
+    """Whether every router is there, and in session with every other."""
+    sees_all: Callable[[str], bool] = field(default=lambda name: True)
+    """Whether the router at which this subscriber is attached is in session with every other."""
+    may_be_decided: Callable[[Mid], bool] = field(default=lambda mid: True)
+    """Whether a router may have told the outcome of a message which its publisher has not read."""
     declared: set[str] = field(default_factory=set)
     """Subscribers that all topology files declare: these miss nothing, whatever happens, and are told nothing.
     Each has one life, from then on, whether it has attached or not."""
@@ -126,10 +140,12 @@ class Checker:
                 raise Violation(f"G1 {mid} is released but {life.subscriber} is subscribed")
 
     def _told(self, mid: Mid, at: tuple[str, int]) -> None:
+        self.decided[mid] = len(self.decided)
         for life in self.required[mid]:
             if life.ended is None and mid not in life.accepted:
                 name = life.subscriber
-                if self.strict or (name in self.declared and mid not in self.added.get(name, ())):
+                protected = name in self.declared and mid not in self.added.get(name, ())
+                if self.strict or (self.within_bounds and life.whole) or protected:
                     raise Violation(f"G1 {mid} is accepted but {name} has not accepted it")
                 if name not in self.forgetful:
                     self.missed.append((life, mid, at, len(self.deaths)))
@@ -158,19 +174,53 @@ class Checker:
     def confirmed(self, name: str) -> None:
         if name in self.declared and name in self.current:
             return
-        life = Life(name)
+        life = Life(name, deaths=len(self.deaths), decided=self.ended.get(name, 0))
+        life.whole = not self.within_bounds or self.together()
         self.lives.append(life)
         self.current[name] = life
 
     def closed(self, name: str) -> None:
         self._end(name, "closed")
 
-    def subscriber_told(self, name: str) -> None:
-        """Its subscription was interrupted (broken, or an unseen mark)."""
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = ()) -> None:
+        """Its subscription was interrupted (broken, or an unseen mark). unsure: what it has accepted, while routers may
+        not know that."""
+        life = self.current.get(name)
         self._end(name, "told")
         self.told.append((name, "interrupted"))
-        if self.strict or name in self.declared - self.added.keys():
+        bounded = self.within_bounds and life is not None and life.whole
+        if self.strict or bounded or name in self.declared - self.added.keys():
             raise Violation(f"G6 {name} was told of an interruption without cause")
+        if life is not None and name not in self.declared and not self._has_cause(life, {*unsure}):
+            raise Violation(f"G5 {name} was told of a gap, and nothing was accepted without it")
+
+    def unknown(self, name: str, waited_for: bool, unsure: Iterable[Mid] = ()) -> bool:
+        """It presents no map and brings no epoch, and no router knew its subscription: that is all that it is told of a
+        gap. waited_for: it was not away for longer than it was granted. Returns whether its life is over."""
+        life = self.current.get(name)
+        if life is None or name in self.declared:
+            return False
+        died = len(self.deaths) > life.deaths  # with a router, what it knew of the subscription
+        if self.strict and died:
+            return False  # its life goes on: the new subscription gets all that is unsettled
+        if self.strict or (waited_for and not died):
+            self.subscriber_told(name, unsure)
+        self._end(name, "told")
+        return True
+
+    def _has_cause(self, life: Life, unsure: set[Mid]) -> bool:
+        """Says whether something may have been accepted without this subscription, as far as routers can know."""
+        if self.competing or len(self.deaths) > life.deaths:  # what a router accepted died with it
+            return True
+        if not self.sees_all(life.subscriber):  # another may have accepted, and cannot be asked
+            return True
+        for mid in self.required:
+            if mid in life.accepted and mid not in unsure:
+                continue
+            order = self.decided.get(mid)
+            if self.may_be_decided(mid) if order is None else order >= life.decided:
+                return True
+        return False
 
     def began_anew(self, name: str) -> None:
         """A process that knew of no subscription was answered, and told that its subscription is new: the life of the
@@ -187,6 +237,7 @@ class Checker:
         life = self.current.pop(name, None)
         if life is not None:
             life.ended = how
+            self.ended[name] = len(self.decided)
 
     def of(self, name: str, publisher: str) -> Deliveries:
         pairs = self.deliveries.setdefault(name, {})

@@ -27,12 +27,15 @@ and of the library's own clients:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from chaos.simulation.random.plan import MESH, RING, STAR
 from chaos.simulation.world.clients import MEMORY
+from chaos.simulation.world.dials import Dial
 from chaos.simulation.world.pipes import Pipe, kind_of
+from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.real_clients import RealClient, RealPublisher
 from chaos.simulation.world.real_subscribers import RealSubscriber
 from chaos.simulation.world.routers import STALL_S, Site, Wire
@@ -52,8 +55,10 @@ OF_READER = ("c2r", "gulp", "bit", "rnotice", "rdrop")  # what a router does wit
 
 
 class FaultyWorld(World):
-    def __init__(self, *arguments: Any, shape: str = MESH, seed: int = 1, **named: Any) -> None:
+    def __init__(self, *arguments: Any, shape: str = MESH, seed: int = 1, dials: bool = False, **named: Any) -> None:
         self.shape = shape
+        self.dials = dials  # they take time
+        self.dialling: dict[tuple[str, str], Dial] = {}  # pairs that are, or were, not linked since their last trunk
         self.broken: frozenset[tuple[str, str]] = frozenset()
         self.suspended: dict[str, Site] = {}  # routers; `sites` has nothing in their place, as if they were dead
         self.over: dict[str, list[tuple[Any, bytes]]] = {}  # their ends of broken trunks, and the bytes not read there
@@ -67,6 +72,15 @@ class FaultyWorld(World):
         client = self.clients[name]
         assert isinstance(client, RealClient)
         return client
+
+    def may_be_decided(self, mid: tuple[str, int]) -> bool:
+        """Whether a router may have told the outcome of this message, which its publisher has not read: not if it was
+        sent on the connection that the publisher has now, and nothing is unread there."""
+        publisher = self.clients[mid[0]]
+        pipe = publisher.pipe
+        if not isinstance(publisher, Publisher) or isinstance(publisher, RealClient) or pipe is None or self.due:
+            return True
+        return mid[1] < publisher.first or not pipe.r_open or bool(pipe.r2c) or bool(self.suspended)
 
     # ------------------------------------------------------------------ what can happen
     def unusual_events(self, events: list[Event]) -> list[Event]:
@@ -102,6 +116,25 @@ class FaultyWorld(World):
         apart = self.names.index(b) - self.names.index(a)
         return self.shape == MESH or apart == 1 or (self.shape == RING and apart == len(self.names) - 1)
 
+    def make_and_cut_trunks(self) -> None:
+        super().make_and_cut_trunks()
+        for i, a in enumerate(self.names) if self.dials else ():
+            for b in self.names[i + 1 :]:
+                if (a, b) in self.trunks:
+                    self.dialling.pop((a, b), None)
+                elif (a, b) not in self.dialling and not self.linked(a, b):
+                    self.dialling[a, b] = Dial(self.now, self.spread)
+
+    def spread(self) -> float:
+        return self.rng.uniform(0.5, 1.0)
+
+    def connects(self, a: str, b: str) -> bool:
+        dial = self.dialling.get((a, b))
+        return dial is None or dial.answered(self.now)
+
+    def next_dial(self) -> float:
+        return min((dial.at for pair, dial in self.dialling.items() if self.linked(*pair)), default=math.inf)
+
     def do_cut(self, a: str, b: str) -> None:
         self.broken |= {(a, b)}
 
@@ -121,14 +154,14 @@ class FaultyWorld(World):
     def let_through(self, wire: Wire) -> None:
         held, wire.held = wire.held, None
         if held:
-            wire.sink.receive_data(bytes(held), self.now)
+            wire.sink.receive_data(bytes(held), self.clock(wire.to))
 
     def do_drip(self, x: str, y: str, size: int) -> None:
         wire = self.wire(x, y)
         assert wire.held is not None
         piece = bytes(wire.held[:size])
         del wire.held[:size]
-        wire.sink.receive_data(piece, self.now)
+        wire.sink.receive_data(piece, self.clock(y))
 
     def has_wire(self, x: str, y: str) -> bool:
         return (min(x, y), max(x, y)) in self.trunks
@@ -168,18 +201,18 @@ class FaultyWorld(World):
         if peer in self.suspended:
             self.over.setdefault(peer, []).append((other, b""))
         else:
-            other.receive_eof(self.now)
+            other.receive_eof(self.clock(peer))
 
     # ------------------------------------------------------------------ client connections
     def do_gulp(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
-        pipe.server.receive_data(pipe.take_all_c2r(), self.now)
+        pipe.server.receive_data(pipe.take_all_c2r(), self.clock(pipe.router))
 
     def do_bit(self, cid: tuple[str, int], size: int) -> None:
         pipe = self.pipes[cid]
         piece = pipe.c2r[0][pipe.c2r_read : pipe.c2r_read + size]
         pipe.c2r_read += size
-        pipe.server.receive_data(piece, self.now)
+        pipe.server.receive_data(piece, self.clock(pipe.router))
 
     def do_cbit(self, cid: tuple[str, int], size: int) -> None:
         pipe = self.pipes[cid]
@@ -254,8 +287,8 @@ class FaultyWorld(World):
                 self.let_through(self.wires[ends[1 - pair.index(name)]])
         for end, unread in self.over.pop(name, ()):
             if unread:
-                end.receive_data(unread, self.now)
-            end.receive_eof(self.now)
+                end.receive_data(unread, self.clock(name))
+            end.receive_eof(self.clock(name))
         self.links_changed = True
 
     def do_late(self, name: str, timers_first: bool = False) -> None:

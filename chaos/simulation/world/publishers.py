@@ -25,6 +25,7 @@ class Publisher(Client):
         super().__init__(name, kind)
         self.total = total
         self.seq = 0
+        self.first = 0  # number of the first message that it sends on its present connection
         self.base = 0  # first sequence number of this incarnation: tags start again, to be reused
         self.unsettled: dict[bytes, list[Any]] = {}  # tag -> [undecided | accepted, mid]
         self.ids: dict[int, bytes] = {}
@@ -63,6 +64,7 @@ class Publisher(Client):
         if self.kind != UNIQUE and not fresh and (self.known or self.kind == RECOVERING):
             unsettled = {t: STATES.get(v[0]) for t, v in self.unsettled.items()}
         self.ids = {}
+        self.first = self.seq
         self.connections += 1
         self.pending = [t for t, v in self.unsettled.items() if v[0] == "undecided"]
         self.claimed = not self.pending or self.gives_up_s == math.inf

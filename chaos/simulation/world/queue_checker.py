@@ -6,6 +6,7 @@ handed it. What a publisher was told is true. With one consumer, what nobody has
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -117,8 +118,8 @@ class QueueChecker(Checker):
                     raise Violation(f"G2 {name} gets {mid}, which {other} {what}")
                 self.twice.append((mid, name, self.current.get(name), other, life, len(self.deaths)))
 
-    def subscriber_told(self, name: str) -> None:
-        super().subscriber_told(name)
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = ()) -> None:
+        super().subscriber_told(name, unsure)
         self.let_go(name)
 
     def accepted(self, name: str, mid: Mid) -> None:

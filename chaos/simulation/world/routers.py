@@ -11,7 +11,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulation.world.clients import ADDRESS, LINK
@@ -50,13 +50,28 @@ class Site:
         peers = {other: 1 for other in world.names if other != name}
         heartbeat_s = world.config.get("heartbeat_s", LONG)
         self.network = Network(
-            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
+            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.clock(name),
             heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
             probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
             versions=BEFORE if name in world.old else SPOKEN,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What a router takes for the time since its machine started. rate: its seconds in one of ours."""
+
+    rate: float
+    offset: float
+
+    def at(self, now: float) -> float:
+        return now * self.rate + self.offset
+
+    def when(self, time: float) -> float:
+        """Our time at which this clock shows that."""
+        return (time - self.offset) / self.rate
 
 
 class Routers:
@@ -71,12 +86,14 @@ class Routers:
         seed: int,
         config: dict[str, Any],
         old: str = "",
+        clocks: dict[str, Clock] | None = None,
     ) -> None:
         """old: the routers that speak the version before only."""
         self.names = list(names)
         self.old = old
         self.rng = random.Random(seed)
         self.now = 0.0
+        self.clocks = clocks or {}
         self.address = address or AddressConfig()
         self.declaring: dict[str, AddressConfig] = {}  # of routers whose file declares something else
         self.config = config
@@ -105,7 +122,7 @@ class Routers:
         return self.router_class(
             self.config_of(site.name),
             incarnation=site.incarnation,
-            now=self.now,
+            now=self.clock(site.name),
             wall_us=lambda: self.wall_us(site.name),
             fresh=fresh,
         )
@@ -129,6 +146,11 @@ class Routers:
 
     def wall_us(self, name: str) -> int:
         return START_US + int(self.now * 1e6) + self.wall_offset[name]
+
+    def clock(self, name: str) -> float:
+        """What this router's own clock shows; that of `now` where all go alike."""
+        clock = self.clocks.get(name)
+        return self.now if clock is None else clock.at(self.now)
 
     def site(self, name: str) -> Site:
         site = self.sites[name]
@@ -161,18 +183,19 @@ class Routers:
         site = self.sites[name]
         if site is not None:
             self.emit(site)
-            if site.network.flush(self.now):
+            if site.network.flush(self.clock(name)):
                 self.carry({name: None})
 
     def carry(self, busy: dict[str, None]) -> None:
         """Delivers what the networks of these routers send, and what follows from that, until nothing is left."""
-        now, sites, wires = self.now, self.sites, self.wires
+        sites, wires = self.sites, self.wires
         while busy:
             turn, busy = busy, {}
             for name in turn:
                 site = sites[name]
                 if site is None:
                     continue
+                now = self.clock(name)
                 self.deadlines.pop(name, None)
                 network = site.network
                 if not network.flush(now):
@@ -190,7 +213,7 @@ class Routers:
                     if wire.held is not None:
                         wire.held += data
                     else:
-                        wire.sink.receive_data(data, now)
+                        wire.sink.receive_data(data, self.clock(wire.to))
                         busy[wire.to] = None
 
     def make_and_cut_trunks(self) -> None:
@@ -198,8 +221,10 @@ class Routers:
             for b in self.names[i + 1 :]:
                 alive = self.sites[a] is not None and self.sites[b] is not None and self.linked(a, b)
                 if alive and (a, b) not in self.trunks:
-                    left = self.site(a).network.connect(self.now, server=False, neighbour=b)
-                    right = self.site(b).network.connect(self.now, server=True, neighbour=None)
+                    if not self.connects(a, b):
+                        continue
+                    left = self.site(a).network.connect(self.clock(a), server=False, neighbour=b)
+                    right = self.site(b).network.connect(self.clock(b), server=True, neighbour=None)
                     self.trunks[a, b] = (left, right)
                     self.ends[a].append(left)
                     self.ends[b].append(right)
@@ -213,13 +238,22 @@ class Routers:
             del self.wires[end]
             self.ends[name].remove(end)
             self.deadlines.pop(name, None)
-            end.receive_eof(self.now)
+            end.receive_eof(self.clock(name))
+
+    def connects(self, a: str, b: str) -> bool:
+        """Whether a dial between these two, which are there and linked, is answered now."""
+        return True
+
+    def next_dial(self) -> float:
+        """When one may be answered next."""
+        return math.inf
 
     def emit(self, site: Site) -> None:
         """Sends the router's messages."""
         router, inbox = site.router, site.inbox
         self.deadlines.pop(site.name, None)
-        while router.flush(self.now):
+        now = self.clock(site.name)
+        while router.flush(now):
             pass
         for peers, data in router.take_messages():
             # A router sends in the sessions that it knows of. Where the network has ended one already, its messages are
@@ -270,12 +304,12 @@ class Routers:
             self.emit(self.site(x))
         event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerUp)
-        self.site(x).router.peer_up(y, self.now, event.began, event.version)
+        self.site(x).router.peer_up(y, self.clock(x), event.began, event.version)
 
     def do_msg(self, y: str, x: str) -> None:
         event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerMessage)
-        self.site(x).router.peer_message(y, event.data, self.now)
+        self.site(x).router.peer_message(y, event.data, self.clock(x))
 
     def do_down(self, x: str, y: str) -> None:
         inbox = self.inbox(x, y)
@@ -287,11 +321,11 @@ class Routers:
             elif isinstance(event, PeerDown):
                 break
         if was_up:  # else it came and went without being noticed
-            self.site(x).router.peer_down(y, self.now)
+            self.site(x).router.peer_down(y, self.clock(x))
 
     def do_suspect(self, x: str, y: str) -> None:
         """x ends its session with y; both networks begin a new one."""
-        self.site(x).network.peer_reset(y, self.now)
+        self.site(x).network.peer_reset(y, self.clock(x))
         self.settle_one(x)
         self.do_down(x, y)
 
@@ -308,7 +342,7 @@ class Routers:
         self.files[name] = {**self.files.get(name, {}), **changes}
         site = self.sites[name]
         if site is not None:
-            site.router.reconfigure(replace(site.router.config, **changes), self.now)
+            site.router.reconfigure(replace(site.router.config, **changes), self.clock(name))
 
     def do_part(self, name: str) -> None:
         self.group[name] = 1
@@ -331,7 +365,7 @@ class Routers:
         self.declaring[name] = replace(self.address, match=ADDRESS, subscriptions=declared, other_subscriptions=others)
         site = self.sites[name]
         if site is not None:
-            site.router.reconfigure(self.config_of(name), self.now)
+            site.router.reconfigure(self.config_of(name), self.clock(name))
 
     # ------------------------------------------------------------------ time
     def advance(self, seconds: float, step: float = math.inf) -> None:
@@ -339,17 +373,20 @@ class Routers:
         end = self.now + seconds
         while self.now < end:
             deadlines = [self.deadline(name) for name in self.names]
-            self.now = now = min(end, self.now + step, max(min(deadlines), self.now + TICK))
+            soonest = min(*deadlines, self.next_dial())
+            self.now = now = min(end, self.now + step, max(soonest, self.now + TICK))
             for deadline, name in zip(deadlines, self.names, strict=True):
                 if deadline <= now and self.sites[name] is not None:
                     self.tick(name)
+            if self.next_dial() <= now:
+                self.settle_network()
 
     def repeat_opens(self) -> None:
         """What a heartbeat does for sessions that are about to begin; most schedules do without heartbeats."""
         for name in self.names:
             site = self.sites[name]
             if site is not None:
-                site.network.sessions.heartbeat(self.now)
+                site.network.sessions.heartbeat(self.clock(name))
                 self.settle_one(name)
 
     def late_timers(self, seconds: float) -> None:
@@ -377,12 +414,15 @@ class Routers:
                 deadline = end.connection.next_deadline()
                 if deadline is not None and deadline < found:
                     found = deadline
+        clock = self.clocks.get(name)
+        if clock is not None:
+            found = clock.when(found)
         self.deadlines[name] = found
         return found
 
     def tick(self, name: str) -> None:
         site = self.site(name)
-        now = self.now
+        now = self.clock(name)
         site.network.tick(now)
         site.router.process_resumed(site.network.resumed_at)
         site.router.tick(now)

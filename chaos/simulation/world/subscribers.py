@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from amqp10.errors import DETACH_FORCED, STOLEN
@@ -34,13 +35,17 @@ from router.names import (
     SUBSCRIPTION_UNDECLARED,
 )
 
+SOONER_S = 0.5  # a router may learn of a lost link before the client
+
 
 class Subscriber(Client):
     def __init__(self, name: str = "s0", kind: str = RECOVERING, credit: int = 10, keep: bool = True) -> None:
         super().__init__(name, kind)
         self.credit, self.keep = credit, keep
         self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
-        self.timeout, self.policy = FOREVER, "never"
+        self.timeout, self.policy, self.durable = FOREVER, "never", 2
+        self.link_name, self.renames = LINK, False  # whether each link of its has a name of its own
+        self.careful = True  # without memory, it drops repeats by tag
         self.filter: dict[str, Any] | None = None  # of its source
         self.most = 5  # how often the network delivers again what failed
         self.given: dict[bytes, int] = {}  # tag -> how often it was released
@@ -57,6 +62,9 @@ class Subscriber(Client):
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
         self.closed_at: set[str] = set()  # routers at which it has closed
+        self.granted_s = math.inf  # how long it is waited for, as its last answer said
+        self.left_at = 0.0  # when it lost its last link
+        self.unsure: set[tuple[str, int]] = set()  # of what it has accepted and forgotten: routers may not know it
 
     def attach(self, session: Any) -> None:
         if self.only_new:
@@ -80,7 +88,9 @@ class Subscriber(Client):
                 if self.ever:
                     self.world.checker.forgot(self.name)
         else:
-            self.unsettled, unsettled, fresh = {}, None, False
+            self.unsettled, unsettled, fresh = {}, None, self.renames
+            if self.renames:
+                self.link_name = f"{LINK} {self.world.numbers[self.name]}"
         if fresh:
             self.confirmed = False
             self.world.checker.closed(self.name)
@@ -97,7 +107,7 @@ class Subscriber(Client):
                 address=self.address,
                 timeout=UInt(self.timeout),
                 expiry_policy=Symbol(self.policy),
-                durable=UInt(2),
+                durable=UInt(self.durable),
                 filter=self.filter,
             ),
             target=Target(address=self.name),
@@ -107,7 +117,7 @@ class Subscriber(Client):
         )
 
     def new_link(self, session: Any) -> ReceiverLink:
-        link: ReceiverLink = session.receiver(LINK)
+        link: ReceiverLink = session.receiver(self.link_name)
         return link
 
     def handle(self, event: Event) -> None:
@@ -141,21 +151,46 @@ class Subscriber(Client):
                 del self.unsettled[tag]
         properties = attach.properties or {}
         self.resumed = properties.get(RESUMED)
-        if self.kind != RECOVERING:
+        if self.kind == PLAIN:  # it knows no marks
+            self.confirmed = self.confirmed and not (self.resumed is False and self.is_unknown())
+        elif self.kind == MEMORY:
             marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
             if self.confirmed and marks - self.marks:
-                self.world.checker.subscriber_told(self.name)
+                self.told()
                 self.confirmed = False
             elif marks and not self.confirmed:  # of a process without memory, every mark is news
                 self.world.checker.began_anew(self.name)
             self.marks |= marks
         if not self.confirmed:
             self.confirmed = self.ever = True
+            self.unsure.clear()
             self.world.checker.confirmed(self.name)
         if not self.world.checker.strict:  # else nothing excuses that it misses something
-            self.world.checker.attached(self.name, self.world.now, float(attach.source.timeout))
+            self.granted_s = float(attach.source.timeout)
+            self.world.checker.attached(self.name, self.world.now, self.granted_s)
         self.unresumed = len(self.unsettled)
         self.grant()
+
+    def is_unknown(self) -> bool:
+        """Its attach is answered as that of a subscription that no router knew. Whether it is another one now."""
+        wait_s = self.world.address.subscription_timeout_s if self.policy == "never" else self.granted_s
+        waited_for = self.world.now - self.left_at < wait_s - SOONER_S
+        return self.world.checker.unknown(self.name, waited_for, self.accepted_for_itself())
+
+    def told(self) -> None:
+        self.world.checker.subscriber_told(self.name, self.accepted_for_itself())
+
+    def accepted_for_itself(self) -> tuple[tuple[str, int], ...]:
+        """What it has accepted, while routers may not know that."""
+        kept = {self.mid_of_tag[tag] for tag, word in self.unsettled.items() if word in STATES}
+        return tuple(sorted(self.unsure | kept))
+
+    def hang_up(self) -> None:
+        if self.kind == PLAIN and not self.world.checker.strict:
+            if self.state == "on":
+                self.left_at = self.world.now
+            self.unsure.update(self.accepted_for_itself())
+        super().hang_up()
 
     def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
         mid = mid_of(payload)
@@ -164,7 +199,7 @@ class Subscriber(Client):
             self.world.checker.handed(self.name, mid)
             return
         self.ids[tag] = delivery_id
-        if tag in self.done_tags and self.kind == PLAIN:  # drops repeats by tag
+        if tag in self.done_tags and self.kind == PLAIN and self.careful:  # drops repeats by tag
             self.unsettled[tag] = word = self.words.get(tag, "accepted")
             self.say(tag, STATES[word])
             return
@@ -198,6 +233,7 @@ class Subscriber(Client):
         first = self.rcv == RCV_FIRST
         self.link.dispose(self.ids[tag], self.ids[tag], state, first)
         if first:
+            self.unsure.add(self.mid_of_tag[tag])
             del self.ids[tag]
             self.unsettled.pop(tag, None)
 
@@ -318,7 +354,7 @@ class Subscriber(Client):
             if self.closing:
                 self.closed, self.unsettled = True, {}
             else:
-                self.world.checker.subscriber_told(self.name)
+                self.told()
                 self.want_fresh, self.confirmed = True, False
         elif (not condition and self.closing) or self.turned_away(condition):
             self.closed = self.closing or not self.returns

@@ -27,7 +27,7 @@ from chaos.simulation.world.clients import UNIQUE, Client
 from chaos.simulation.world.pipes import Pipe
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
-from chaos.simulation.world.routers import Routers
+from chaos.simulation.world.routers import Clock, Routers
 from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from router.config import AddressConfig, OtherSubscriptions
@@ -73,6 +73,7 @@ class World(Routers):
         router_class: type[Router] = Router,
         seed: int = 1,
         old: str = "",
+        clocks: dict[str, Clock] | None = None,
         **config: Any,
     ) -> None:
         """old: the routers that speak the version before only."""
@@ -92,7 +93,9 @@ class World(Routers):
         self.last_left = ""  # the router where the last check found something left over
         self.unusual = False  # there is more to say of what can happen, or less
         self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
-        super().__init__(names, address=address, router_class=router_class, seed=seed, config=config, old=old)
+        super().__init__(
+            names, address=address, router_class=router_class, seed=seed, config=config, old=old, clocks=clocks
+        )
         self.checker.declare(*(container for container, _ in self.address.subscriptions))
 
     def forget_pipes(self) -> None:
@@ -246,14 +249,14 @@ class World(Routers):
         self.numbers[name] += 1
         site = self.site(router)
         cid = (name, self.numbers[name])
-        server = site.router.connect(self.now)
+        server = site.router.connect(self.clock(router))
         pipe = Pipe(cid, self.clients[name], router, site.incarnation, server, self, self.high)
         self.pipes[cid] = self.by_server[pipe.server] = pipe
         self.clients[name].connect(pipe)
 
     def do_c2r(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
-        pipe.server.receive_data(pipe.take_c2r(), self.now)
+        pipe.server.receive_data(pipe.take_c2r(), self.clock(pipe.router))
 
     def do_r2c(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
@@ -264,7 +267,7 @@ class World(Routers):
     def do_rnotice(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
         pipe.router_gone()
-        pipe.server.receive_eof(self.now)
+        pipe.server.receive_eof(self.clock(pipe.router))
 
     def let_client(self, deed: str, name: str, *arguments: Any) -> None:
         getattr(self.clients[name], deed)(*arguments)

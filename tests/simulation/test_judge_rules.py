@@ -1,0 +1,183 @@
+"""Two rules of the simulation's checker (docs/simulation.md, "What must hold"): no loss without a word, and no alarm
+without a cause. Histories by hand, one that violates each rule beside one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.simulation.random.explore import Run
+from chaos.simulation.random.plan import draw
+from chaos.simulation.scenarios.schedule import ACCEPT, SHORT, Schedule
+from chaos.simulation.world.checker import Checker, Violation
+from chaos.simulation.world.clients import PLAIN
+from chaos.simulation.world.dials import Dial
+from chaos.simulation.world.faulty_world import FaultyWorld
+from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.subscribers import Subscriber
+
+M0, M1 = ("p0", 0), ("p0", 1)
+
+
+def subscribed() -> Checker:
+    """s0 subscribes, and m0 is sent. What has no outcome was told none."""
+    checker = Checker(strict=False, may_be_decided=lambda mid: False)
+    checker.confirmed("s0")
+    checker.sent(M0)
+    return checker
+
+
+@pytest.mark.parametrize("word", ["", "broken", "resumed = false"])
+def test_who_missed_something_is_told(word: str) -> None:
+    checker = subscribed()
+    checker.told_accepted(M0, ("A", 1))
+    if word == "broken":
+        checker.subscriber_told("s0")
+    elif word:
+        assert checker.unknown("s0", waited_for=True)
+    if word:
+        checker.quiescent({("A", 1)})
+    else:
+        with pytest.raises(Violation, match=r"G5 s0 missed .* silently"):
+            checker.quiescent({("A", 1)})
+
+
+@pytest.mark.parametrize(
+    "cause", ["", "missed", "a router died", "undecided, perhaps told", "accepted, perhaps unknown"]
+)
+def test_who_is_told_of_a_gap_has_missed_something_as_far_as_routers_can_know(cause: str) -> None:
+    checker = subscribed()
+    if cause == "missed":
+        checker.told_accepted(M0, ("A", 1))
+    elif cause == "a router died":
+        checker.died(("B", 1))
+    elif cause == "undecided, perhaps told":
+        checker.may_be_decided = lambda mid: True
+    elif cause:
+        checker.handed("s0", M0)
+        checker.accepted("s0", M0)
+        checker.told_accepted(M0, ("A", 1))
+        checker.subscriber_told("s0", (M0,))
+    if cause:
+        checker.subscriber_told("s0")
+    else:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap, and nothing was accepted without it"):
+            checker.subscriber_told("s0")
+
+
+def test_what_was_accepted_before_a_subscription_began_is_no_cause_to_tell_it_of_a_gap() -> None:
+    checker = subscribed()
+    checker.told_accepted(M0, ("A", 1))
+    checker.subscriber_told("s0")
+    checker.confirmed("s0")
+    checker.sent(M1)
+    with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+        checker.subscriber_told("s0")
+
+
+@pytest.mark.parametrize("out_of_sight", [True, False])
+def test_router_out_of_sight_may_have_accepted(out_of_sight: bool) -> None:
+    checker = subscribed()
+    checker.sees_all = lambda name: not out_of_sight
+    if out_of_sight:
+        checker.subscriber_told("s0")
+    else:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.subscriber_told("s0")
+
+
+@pytest.mark.parametrize(("waited_for", "died"), [(True, False), (False, False), (True, True)])
+def test_plain_subscriber_is_unknown_only_after_its_wait_or_where_a_router_died(waited_for: bool, died: bool) -> None:
+    checker = subscribed()
+    if died:
+        checker.died(("A", 1))
+    if waited_for and not died:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.unknown("s0", waited_for)
+    else:
+        assert checker.unknown("s0", waited_for)
+        assert not checker.current
+
+
+def test_plain_subscriber_whose_routers_all_died_goes_on_where_nothing_may_be_lost() -> None:
+    checker = Checker(strict=True)
+    checker.confirmed("s0")
+    with pytest.raises(Violation, match="G6 s0"):
+        checker.unknown("s0", waited_for=True)
+    checker.confirmed("s0")
+    checker.died(("A", 1))
+    assert not checker.unknown("s0", waited_for=True)
+    assert "s0" in checker.current
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_cut_shorter_than_the_wait_breaks_nobody_who_subscribed_before_it(whole: bool) -> None:
+    for told in (True, False):
+        checker = Checker(strict=False, within_bounds=True, together=lambda: whole)
+        checker.confirmed("s0")
+        checker.sent(M0)
+        if whole:
+            with pytest.raises(Violation, match="G"):
+                checker.subscriber_told("s0") if told else checker.told_accepted(M0, ("A", 1))
+        else:
+            checker.told_accepted(M0, ("A", 1))
+            checker.subscriber_told("s0")
+
+
+# ---------------------------------------------------------------------- what the clients of a world say to it
+def test_plain_subscriber_is_told_of_a_gap_only_in_the_words_that_it_knows() -> None:
+    """It is away for longer than it is waited for, and m0 is accepted without it: no router knows it when it is back."""
+    address = replace(SHORT, no_subscribers="accept")
+    schedule = Schedule(FaultyWorld("AB", [Publisher()], [Subscriber(kind=PLAIN)], strict=False, address=address))
+    schedule.up("p0@A", "s0@B").lose("s0").run().pass_time(46.0).send("p0").run()
+    assert schedule.w.checker.missed
+    schedule.attach("s0@B")
+    assert schedule.w.subscriber("s0").resumed is False
+    assert [life.ended for life in schedule.w.checker.lives] == ["told", None]
+    schedule.finish()
+
+
+def test_outcome_may_have_been_told_where_its_publisher_has_something_unread() -> None:
+    world = FaultyWorld("A", [Publisher()], [Subscriber()], address=ACCEPT)
+    schedule = Schedule(world).up("s0@A", "p0@A").hold(("accept",)).send("p0").run()
+    assert not world.may_be_decided(M0)
+    schedule.release().hold(("r2c", schedule.cid("p0"))).run()
+    assert world.may_be_decided(M0)
+    schedule.release()
+    schedule.lose("p0")
+    assert world.may_be_decided(M0)
+    schedule.finish()
+
+
+# ---------------------------------------------------------------------- clocks and dials
+def test_routers_have_clocks_of_their_own() -> None:
+    run = Run(draw(1, "returns"))
+    world, names = run.world, run.world.names
+    assert len({world.clock(name) for name in names}) == len(names)
+    before = [world.clock(name) for name in names]
+    world.advance(1000.0)
+    rates = [(world.clock(name) - then) / 1000.0 for name, then in zip(names, before, strict=True)]
+    assert all(0 < abs(rate - 1) <= 4e-4 for rate in rates), rates
+
+
+def test_dial_that_nobody_bounds_is_answered_when_the_kernel_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut of 16 s lasts 31 s."""
+    monkeypatch.setattr("chaos.simulation.world.dials.MODULE", "interrouter.there_is_none")
+    dial = Dial(100.0, lambda: 1.0)
+    assert not dial.answered(116.0)
+    assert dial.at == 131.0
+    assert not dial.answered(130.9)
+    assert dial.answered(131.0)
+
+
+def test_trunk_comes_back_when_a_dial_is_answered() -> None:
+    world = FaultyWorld("AB", [], [], dials=True)
+    schedule = Schedule(world).run()
+    schedule.step("cut", "A", "B").run().pass_time(16.0)
+    schedule.step("heal").run()
+    assert not world.trunks
+    wait_s = world.next_dial() - world.now
+    schedule.pass_time(wait_s + 0.1).run()
+    assert world.trunks
+    assert not world.dialling
