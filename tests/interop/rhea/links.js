@@ -5,6 +5,8 @@
 //   Sends to each address and to $cbs, three times, on one link without an address; prints each outcome with where it was sent.
 // node links.js HOST PORT request ADDRESS COUNT
 //   Asks COUNT times for a reply to a dynamic source, one request after the other, and prints the replies.
+// node links.js HOST PORT resumed ADDRESS TIMEOUT HOST:PORT
+//   Subscribes, there and at the other place in turn, and prints `onceway:resumed` of each answer, until it is killed.
 'use strict';
 const {rhea, connect, created} = require('./common.js');
 const [host, port, what, ...given] = process.argv.slice(2);
@@ -76,6 +78,17 @@ const DOES = {
       else setImmediate(() => context.connection.close());
     });
     connect(container, host, port).open_receiver({source: {dynamic: true}});
+  },
+  resumed(container, address, timeout, other) {
+    const places = [[host, port], other.split(':')];
+    let tries = 0;
+    const next = () => {
+      const [host, port] = places[tries++ % 2];
+      return {connect: require('net').connect, host, port: Number(port), options: {}};
+    };
+    container.on('receiver_open', ({receiver}) => console.log(receiver.properties['onceway:resumed']));
+    const connection = container.connect({connection_details: next, reconnect: 100});
+    connection.open_receiver({name: 'resumed', source: {address, timeout: Number(timeout)}});
   },
 };
 DOES[what](created(what, what === 'request' ? ['rejected'] : []), ...given);
