@@ -2,7 +2,7 @@
 # rhea: a delivery that its sender has aborted is handed to the application as a message.
 #
 # AMQP 1.0 part 2, section 2.7.5, transfer.aborted: "Aborted messages SHOULD be discarded by the recipient".
-# rhea decodes the flag and does not look at it: the last transfer ends the delivery, and what had come is a message then.
+# rhea decodes the flag and does not look at it: the last transfer ends the delivery, and what had come is a message.
 # Here that is a first data section, of several.  The peer is python-qpid-proton, which has `abort()`; its own receiver,
 # for comparison, is told `on_aborted` and gets no message.
 set -euo pipefail
