@@ -137,6 +137,7 @@ class LiveNetwork:
     routers: dict[str, LiveRouter] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[str] = ()  # of `onceway router`
+    trees: dict[str, Path] = field(default_factory=dict)  # of routers that are to run another release
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -188,10 +189,11 @@ class LiveNetwork:
         if router.starts and any(other.running for other in self):
             fresh = False  # a fresh start beside routers that have been up for a while is refused
         router.log = router.log_path.open("ab")
+        tree = self.trees.get(name)
         command = [sys.executable, "-m", "onceway", "router", str(self.topology_path), name, *self.options]
         router.process = subprocess.Popen(
             dying_with_us([*command, "--fresh"] if fresh else command),
-            cwd=ROOT,
+            cwd=tree or ROOT,
             stdin=subprocess.DEVNULL,
             stdout=router.log,
             stderr=subprocess.STDOUT,
@@ -199,6 +201,7 @@ class LiveNetwork:
                 **os.environ,
                 "PYTHONUNBUFFERED": "1",
                 "ONCEWAY_STATE_DIR": str(self.directory / "state"),
+                **({} if tree is None else {"PYTHONPATH": str(tree)}),
                 **self.environment,
             },
         )

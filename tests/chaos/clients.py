@@ -53,11 +53,11 @@ class Clients:
     def history_of(self, name: str) -> Path:
         return self.directory / f"{name}.jsonl"
 
-    def start(self, what: str, name: str, at: str) -> Program:
+    def start(self, what: str, name: str, at: str, client: str | None = None) -> Program:
         names = list(self.network.names)
         order = names[names.index(at) :] + names[: names.index(at)]
         options = {
-            "client": self.client, "urls": self.network.urls(*order), "name": name, "timeout": TIMEOUT_S,
+            "client": client or self.client, "urls": self.network.urls(*order), "name": name, "timeout": TIMEOUT_S,
             "history": str(self.history_of(name)), "journal": str(self.directory / f"{name}.journal"),
             "rate": self.rate, "count": self.count,
         }  # fmt: skip
@@ -65,11 +65,11 @@ class Clients:
         (self.publishers if what == "publish" else self.subscribers)[name] = program
         return program
 
-    def publisher(self, name: str, at: str) -> Program:
-        return self.start("publish", name, at)
+    def publisher(self, name: str, at: str, client: str | None = None) -> Program:
+        return self.start("publish", name, at, client)
 
-    def subscriber(self, name: str, at: str) -> Program:
-        return self.start("subscribe", name, at)
+    def subscriber(self, name: str, at: str, client: str | None = None) -> Program:
+        return self.start("subscribe", name, at, client)
 
     def wait_ready(self, *programs: Program) -> None:
         for program in programs:
