@@ -473,7 +473,7 @@ class Router:
     def _send(self, peers: tuple[str, ...], message: Message) -> None:
         since = LATER.get(message.__class__)
         if since is not None:
-            assert all(self.core.speaks(peer) >= since for peer in peers), f"{peers} do not know {message!r:.80}"
+            assert all(self.core.speaks(peer) >= since for peer in peers), f"{peers} do not all know {message!r:.80}"
         self._messages.append((peers, encode_parts(message)))
         if message.__class__ is not Settle or self.drain is not None:
             self.must_send = True

@@ -9,6 +9,7 @@ from router.core.core import Core
 from router.core.egress import Egress
 from router.core.intervals import IntervalSet
 from router.core.membership import Membership
+from router.core.ports import Term
 from router.core.startup import Startup
 from router.core.subscription_directory import SubscriptionDirectory
 
@@ -27,6 +28,10 @@ def learn_without_backlog(self: SubscriptionDirectory, sender: str, news: m.Subs
 
 
 LEARN = SubscriptionDirectory.learn_of_hello
+
+
+def told_to_everybody(self: SubscriptionDirectory, name: m.SubscriptionName, term: Term) -> None:
+    self.core.broadcast(m.Told(self.address.name, name, term))
 
 
 def whoever_goes_is_not_waited_for(self: Membership, peer: str, now: float) -> None:
@@ -60,6 +65,11 @@ ON_JOINED = Egress.on_joined
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 3.2: A keeps its session with C, and waits for C's word
     "no_acknowledgement_though_there_is_a_path": ([(Sessions, "heartbeat", opens_only)], "G4"),
+    # protocol 3.2: C would take it for an error of B, and end their session
+    "told_beside_a_router_of_the_version_before": (
+        [(SubscriptionDirectory, "tell_read", told_to_everybody)],
+        "('A', 'C') do not all know Told",
+    ),
     # protocol 4.3: A, restarted, does not know that it has to wait for S
     "restarted_router_does_not_know_orphans": ([(SubscriptionDirectory, "news", lambda directory: [])], "G1"),
     # protocol 6.10: A holds it for whoever comes next

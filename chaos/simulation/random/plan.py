@@ -39,6 +39,7 @@ FOLLOWING = (
 )  # fmt: skip
 AFTER = ("connect", "c2r", "r2c", "send", "settle", "accept", "up", "msg", "restart", "heal", "cdrop", "rnotice")
 FAULTS = ("crash", "cdrop", "rdrop", "pfresh", "srestart", "sfresh")
+OLD = 0.1  # of the networks have routers of the version before
 PARTING = ("part", "suspect", "cut", "hold", "still", "reshape", "clock")  # routers may be out of session
 
 
@@ -338,6 +339,9 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | FAULT_WEIGHTS | fam.weights).items()},
         length=rng.choice([80, 150, 270, 450]),
     )  # fmt: skip
+    old = random.Random(f"{family} {seed} old")
+    if old.random() < OLD:  # some routers, or all, are of the version before; all else is drawn as without
+        plan.config["old"] = "".join(name for name in names if old.random() < 0.6) or names
     if fam.silence:
         plan.config.update(heartbeat_s=1.5, dead_after_s=4.5)
         plan.weights["tick"] *= 5

@@ -206,3 +206,17 @@ def who_is_never_met_is_waited_for_no_longer_than_subscriptions(world: Worlds) -
     assert s.accepted("s0") == {("p0", 0)}
     assert not s.w.publisher("p0").unsettled
     s.finish()
+
+
+# ---------------------------------------------------------------------- routers of two versions
+def told_beside_a_router_of_the_version_before(world: Worlds) -> None:
+    """S (no map) has read at B that it has a gap. B says so to A, and not to C, which does not know the message."""
+    s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT, old="C")).up("p0@B")
+    assert [s.w.site("B").router.core.speaks(router) for router in "ABC"] == [5, 5, 4]
+    s.step("part", "A").attach("s0@A")
+    s.send("p0").run()
+    s.lose("s0").step("heal").run().attach("s0@B").pass_time(3.0)
+    s.step("hb", "s0").run()
+    s.lose("s0").run().attach("s0@C")
+    assert s.w.subscriber("s0").resumed
+    s.finish()

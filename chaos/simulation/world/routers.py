@@ -53,7 +53,7 @@ class Site:
             name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.clock(name),
             heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
             probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
-            versions=BEFORE if name in world.old else SPOKEN,
+            versions=BEFORE if name in world.config.get("old", "") else SPOKEN,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
@@ -85,12 +85,10 @@ class Routers:
         router_class: type[Router],
         seed: int,
         config: dict[str, Any],
-        old: str = "",
         clocks: dict[str, Clock] | None = None,
     ) -> None:
-        """old: the routers that speak the version before only."""
+        """config: of `RouterConfig`, and `old`: the names of the routers that speak the version before only."""
         self.names = list(names)
-        self.old = old
         self.rng = random.Random(seed)
         self.now = 0.0
         self.clocks = clocks or {}
@@ -133,7 +131,7 @@ class Routers:
         config = RouterConfig(
             name=name, routers=tuple(self.names), addresses=(address,),
             defaults=replace(address, match="*", subscriptions=(), other_subscriptions="allow"),
-            **{"idle_timeout_s": LONG, **self.config},
+            **{"idle_timeout_s": LONG, **{key: value for key, value in self.config.items() if key != "old"}},
         )  # fmt: skip
         return replace(config, **self.files.get(name, {}))
 

@@ -72,11 +72,9 @@ class World(Routers):
         address: AddressConfig | None = None,
         router_class: type[Router] = Router,
         seed: int = 1,
-        old: str = "",
         clocks: dict[str, Clock] | None = None,
         **config: Any,
     ) -> None:
-        """old: the routers that speak the version before only."""
         self.checker = Checker(strict)
         if address is not None and address.type == "queue":
             self.checker = QueueChecker(strict, consumers=len(subscribers), ordered=not address.priority)
@@ -93,9 +91,7 @@ class World(Routers):
         self.last_left = ""  # the router where the last check found something left over
         self.unusual = False  # there is more to say of what can happen, or less
         self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
-        super().__init__(
-            names, address=address, router_class=router_class, seed=seed, config=config, old=old, clocks=clocks
-        )
+        super().__init__(names, address=address, router_class=router_class, seed=seed, config=config, clocks=clocks)
         self.checker.declare(*(container for container, _ in self.address.subscriptions))
 
     def forget_pipes(self) -> None:
