@@ -446,6 +446,15 @@ def test_equal_sections_are_read_once_and_a_broken_one_never_passes() -> None:
             Glance(broken).application_properties  # noqa: B018
 
 
+def test_the_bare_message_is_what_no_router_changes() -> None:
+    message = Message(Data(b"one"), properties=Properties(subject="s"), footer={Symbol("f"): 1})
+    bare = message.encode()
+    message.header, message.delivery_annotations = Header(ttl=9), {"d": 1}
+    for payload in (bare, message.encode(), with_message_annotation(message.encode(), KEY, encode_value("p"))):
+        assert payload[Glance(payload).bare_at() :] == bare
+    assert Glance(b"").bare_at() == 0
+
+
 WALKED = Message(
     Data(b"a" * 300, b"b" * 3, b""), properties=Properties(message_id="m"), footer={Symbol("f"): "g" * 70}
 ).encode()

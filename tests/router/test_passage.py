@@ -1,4 +1,4 @@
-"""Large deliveries that a client resumes, and their publisher is lost in the middle (protocol 6.12.12 to 6.12.16).
+"""Large deliveries that a client resumes, and their publisher is lost in the middle (protocol 6.12.12).
 
 In these payloads what is before the bar is not the publisher's own: the router of each publisher writes something else.
 """
