@@ -76,6 +76,7 @@ class Run:
         checker.may_be_decided = self.world.may_be_decided
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.at_least_once |= {s.name for s in subscribers if not s.careful}
+        checker.without_born |= {s.name for s in subscribers if s.kind in (PLAIN, MEMORY)}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
         """No frame of a client stays unread for longer."""

@@ -51,6 +51,11 @@ class Checker:
     required: dict[Mid, list[Life]] = field(default_factory=dict)
     decided: dict[Mid, int] = field(default_factory=dict)  # message whose outcome was told -> how many were before it
     ended: dict[str, int] = field(default_factory=dict)  # subscriber -> how many were when its latest life ended
+    without_born: set[str] = field(default_factory=set)
+    """Subscribers that bring no born: routers cannot tell their lives apart, and may tell them of one gap again."""
+    partings: int = 0  # sessions between routers that have ended
+    links: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Subscriber -> how many had ended when it attached, and whether its router was in session with all then."""
     missed: list[tuple[Life, Mid, tuple[str, int], int]] = field(default_factory=list)
     """(life, missed message, router that told accepted, how many routers had died by then)."""
     deliveries: dict[str, dict[str, Deliveries]] = field(default_factory=dict)
@@ -88,6 +93,8 @@ class Checker:
     """Whether the router at which this subscriber is attached is in session with every other."""
     may_be_decided: Callable[[Mid], bool] = field(default=lambda mid: True)
     """Whether a router may have told the outcome of a message which its publisher has not read."""
+    dropped: set[str] = field(default_factory=set)
+    """Subscribers whose subscription an operator has dropped: that is told as a gap."""
     declared: set[str] = field(default_factory=set)
     """Subscribers that all topology files declare: these miss nothing, whatever happens, and are told nothing.
     Each has one life, from then on, whether it has attached or not."""
@@ -203,16 +210,22 @@ class Checker:
         died = len(self.deaths) > life.deaths  # with a router, what it knew of the subscription
         if self.strict and died:
             return False  # its life goes on: the new subscription gets all that is unsettled
-        if self.strict or (waited_for and not died):
+        alone = self.links.get(name, (self.partings, True)) != (self.partings, True)  # who knows it could not be asked
+        if self.strict or (waited_for and not died and not alone):
             self.subscriber_told(name, unsure)
         self._end(name, "told")
         return True
 
     def _has_cause(self, life: Life, unsure: set[Mid]) -> bool:
         """Says whether something may have been accepted without this subscription, as far as routers can know."""
-        if self.competing or len(self.deaths) > life.deaths:  # what a router accepted died with it
+        if self.competing or life.subscriber in self.dropped:
+            return True
+        if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
         if not self.sees_all(life.subscriber):  # another may have accepted, and cannot be asked
+            return True
+        earlier = [each for each in self.lives if each.subscriber == life.subscriber and each is not life]
+        if life.subscriber in self.without_born and any(each.ended == "told" for each in earlier):
             return True
         for mid in self.required:
             if mid in life.accepted and mid not in unsure:
@@ -285,6 +298,7 @@ class Checker:
 
     def new_link(self, name: str) -> None:
         """It attaches, on another link than before."""
+        self.links[name] = (self.partings, self.sees_all(name))
 
     def rejected(self, name: str, mid: Mid) -> None:
         """Called beside `accepted`, which notes the subscriber's last word. A rejection after an acceptance is not the

@@ -148,6 +148,7 @@ class QueueChecker(Checker):
         return bool(self.declines.get(name))
 
     def new_link(self, name: str) -> None:
+        super().new_link(name)
         self.declines.pop(name, None)
 
     def let_go(self, name: str, but: object = ()) -> None:

@@ -229,6 +229,14 @@ class World(Routers):
         self.checker.declare(*sorted({*subscribers.split()}.intersection(*elsewhere)), later=True)
         super().do_declare(name, subscribers, others)
 
+    def do_down(self, x: str, y: str) -> None:
+        self.checker.partings += 1
+        super().do_down(x, y)
+
+    def do_giveup(self, name: str, subscriber: str) -> None:
+        self.checker.dropped.add(subscriber)
+        super().do_giveup(name, subscriber)
+
     def do_forget(self, name: str, publisher: str) -> None:
         """Its operator has a publisher forgotten that is away."""
         unique = self.publisher(publisher).kind == UNIQUE
