@@ -55,7 +55,10 @@ class Checker:
     """Subscribers that bring no born: routers cannot tell their lives apart, and may tell them of one gap again."""
     partings: int = 0  # sessions between routers that have ended
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    """Subscriber -> how many had ended when it attached, and whether its router was in session with all then."""
+    """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
+    all."""
+    again: set[Mid] = field(default_factory=set)
+    """Sent on more than one connection: a router may have told an outcome on one of the former."""
     missed: list[tuple[Life, Mid, tuple[str, int], int]] = field(default_factory=list)
     """(life, missed message, router that told accepted, how many routers had died by then)."""
     deliveries: dict[str, dict[str, Deliveries]] = field(default_factory=dict)
@@ -124,6 +127,10 @@ class Checker:
     def sent(self, mid: Mid, group: str | None = None) -> None:
         self.required[mid] = [life for life in self.current.values() if life.ended is None]
 
+    def sent_again(self, *mids: Mid) -> None:
+        """Its publisher attaches, and has no outcome for these."""
+        self.again.update(mids)
+
     def sent_settled(self, mid: Mid, connection: int) -> None:
         """At most once: the message may be lost, but must not be delivered twice."""
         self.presettled[mid] = connection
@@ -171,6 +178,7 @@ class Checker:
     # what a subscriber's application knows
     def attached(self, name: str, now: float, granted_s: float) -> None:
         """Its attach was answered, and it was granted this timeout."""
+        self.links.pop(name, None)
         life = self.current.get(name)
         if life is None:  # it was declared; nobody has said yet what becomes of it
             return
@@ -210,8 +218,7 @@ class Checker:
         died = len(self.deaths) > life.deaths  # with a router, what it knew of the subscription
         if self.strict and died:
             return False  # its life goes on: the new subscription gets all that is unsettled
-        alone = self.links.get(name, (self.partings, True)) != (self.partings, True)  # who knows it could not be asked
-        if self.strict or (waited_for and not died and not alone):
+        if self.strict or (waited_for and not died):
             self.subscriber_told(name, unsure)
         self._end(name, "told")
         return True
@@ -222,13 +229,14 @@ class Checker:
             return True
         if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
-        if not self.sees_all(life.subscriber):  # another may have accepted, and cannot be asked
+        asked = self.links.get(life.subscriber, (self.partings, True)) == (self.partings, True)
+        if not (asked and self.sees_all(life.subscriber)):  # another may have accepted, and cannot be asked
             return True
         earlier = [each for each in self.lives if each.subscriber == life.subscriber and each is not life]
         if life.subscriber in self.without_born and any(each.ended == "told" for each in earlier):
             return True
         for mid in self.required:
-            if mid in life.accepted and mid not in unsure:
+            if mid in life.accepted and mid not in unsure and mid not in self.again:
                 continue
             order = self.decided.get(mid)
             if self.may_be_decided(mid) if order is None else order >= life.decided:

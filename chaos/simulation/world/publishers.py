@@ -67,6 +67,8 @@ class Publisher(Client):
         self.first = self.seq
         self.connections += 1
         self.pending = [t for t, v in self.unsettled.items() if v[0] == "undecided"]
+        if self.pending and not self.world.checker.strict:
+            self.world.checker.sent_again(*(self.unsettled[tag][1] for tag in self.pending))
         self.claimed = not self.pending or self.gives_up_s == math.inf
         self.say_attach(
             session,
