@@ -69,6 +69,7 @@ def test_who_is_told_of_a_gap_has_missed_something_as_far_as_routers_can_know(ca
 def test_what_was_accepted_before_a_subscription_began_is_no_cause_to_tell_it_of_a_gap() -> None:
     checker = subscribed()
     checker.told_accepted(M0, ("A", 1))
+    checker.clock = lambda: 5.0
     checker.subscriber_told("s0")
     checker.confirmed("s0")
     checker.sent(M1)

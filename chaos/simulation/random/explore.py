@@ -73,6 +73,7 @@ class Run:
         checker.within_bounds = self.family.within_bounds
         checker.together = lambda: not self.world.suspended and next(self.apart(), None) is None
         checker.sees_all = self.sees_all
+        checker.clock = lambda: self.world.now
         checker.may_be_decided = self.world.may_be_decided
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.at_least_once |= {s.name for s in subscribers if not s.careful}

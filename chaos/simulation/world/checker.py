@@ -20,11 +20,22 @@ from typing import ClassVar
 
 from chaos.judge.ranges import Deliveries
 
+LAG_S = 0.1  # routers count a subscription's age from earlier than it began: from the beginning of a session
+DRIFT = 2e-3  # ... by clocks of which two drift apart less (protocol 7.3)
 Mid = tuple[str, int]  # (publisher, sequence number)
 
 
 class Violation(AssertionError):
     """A guarantee does not hold; the text starts with its name."""
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+def never() -> float:
+    """The time, where nobody asks."""
+    return 0.0
 
 
 @dataclass
@@ -36,7 +47,7 @@ class Life:
     waited_for_until: float = math.inf  # it does not expire before, counted from then
     gaps: list[int] = field(default_factory=list)  # `answered` before each absence that may have exceeded its timeout
     deaths: int = 0  # of routers, before it began
-    decided: int = 0  # messages whose outcome had been told when the life before this one ended
+    since: float = -math.inf  # when the life before this one ended
     whole: bool = True  # all routers were together when it began
 
 
@@ -49,10 +60,12 @@ class Checker:
     lives: list[Life] = field(default_factory=list)
     current: dict[str, Life] = field(default_factory=dict)
     required: dict[Mid, list[Life]] = field(default_factory=dict)
-    decided: dict[Mid, int] = field(default_factory=dict)  # message whose outcome was told -> how many were before it
-    ended: dict[str, int] = field(default_factory=dict)  # subscriber -> how many were when its latest life ended
+    clock: Callable[[], float] = never
+    decided: dict[Mid, float] = field(default_factory=dict)  # message -> when its outcome was told
+    ended: dict[str, float] = field(default_factory=dict)  # subscriber -> when its latest life ended
     without_born: set[str] = field(default_factory=set)
-    """Subscribers that bring no born: routers cannot tell their lives apart, and may tell them of one gap again."""
+    """Subscribers that bring no born: routers do not know when they began, cannot tell their lives apart, and may tell
+    them of one gap again."""
     partings: int = 0  # sessions between routers that have ended
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
@@ -90,11 +103,11 @@ class Checker:
     within_bounds: bool = False
     """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
     together misses nothing, and is told nothing."""
-    together: Callable[[], bool] = field(default=lambda: True)
+    together: Callable[[], bool] = always
     """Whether every router is there, and in session with every other."""
-    sees_all: Callable[[str], bool] = field(default=lambda name: True)
+    sees_all: Callable[[str], bool] = always
     """Whether the router at which this subscriber is attached is in session with every other."""
-    may_be_decided: Callable[[Mid], bool] = field(default=lambda mid: True)
+    may_be_decided: Callable[[Mid], bool] = always
     """Whether a router may have told the outcome of a message which its publisher has not read."""
     dropped: set[str] = field(default_factory=set)
     """Subscribers whose subscription an operator has dropped: that is told as a gap."""
@@ -154,7 +167,7 @@ class Checker:
                 raise Violation(f"G1 {mid} is released but {life.subscriber} is subscribed")
 
     def _told(self, mid: Mid, at: tuple[str, int]) -> None:
-        self.decided[mid] = len(self.decided)
+        self.decided[mid] = self.clock()
         for life in self.required[mid]:
             if life.ended is None and mid not in life.accepted:
                 name = life.subscriber
@@ -189,7 +202,8 @@ class Checker:
     def confirmed(self, name: str) -> None:
         if name in self.declared and name in self.current:
             return
-        life = Life(name, deaths=len(self.deaths), decided=self.ended.get(name, 0))
+        since = -math.inf if name in self.without_born else self.ended.get(name, -math.inf)
+        life = Life(name, deaths=len(self.deaths), since=since)
         life.whole = not self.within_bounds or self.together()
         self.lives.append(life)
         self.current[name] = life
@@ -235,11 +249,12 @@ class Checker:
         earlier = [each for each in self.lives if each.subscriber == life.subscriber and each is not life]
         if life.subscriber in self.without_born and any(each.ended == "told" for each in earlier):
             return True
+        since = life.since - LAG_S - DRIFT * (self.clock() - life.since)
         for mid in self.required:
             if mid in life.accepted and mid not in unsure and mid not in self.again:
                 continue
-            order = self.decided.get(mid)
-            if self.may_be_decided(mid) if order is None else order >= life.decided:
+            decided = self.decided.get(mid)
+            if self.may_be_decided(mid) if decided is None else decided >= since:
                 return True
         return False
 
@@ -258,7 +273,7 @@ class Checker:
         life = self.current.pop(name, None)
         if life is not None:
             life.ended = how
-            self.ended[name] = len(self.decided)
+            self.ended[name] = self.clock()
 
     def of(self, name: str, publisher: str) -> Deliveries:
         pairs = self.deliveries.setdefault(name, {})

@@ -173,9 +173,12 @@ class Subscriber(Client):
 
     def is_unknown(self) -> bool:
         """Its attach is answered as that of a subscription that no router knew. Whether it is another one now."""
+        checker = self.world.checker
+        if checker.strict:
+            return checker.unknown(self.name, True)
         wait_s = self.world.address.subscription_timeout_s if self.policy == "never" else self.granted_s
         waited_for = self.world.now - self.left_at < wait_s - SOONER_S
-        return self.world.checker.unknown(self.name, waited_for, self.accepted_for_itself())
+        return checker.unknown(self.name, waited_for, self.accepted_for_itself())
 
     def told(self) -> None:
         self.world.checker.subscriber_told(self.name, self.accepted_for_itself())
