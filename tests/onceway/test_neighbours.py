@@ -12,6 +12,7 @@ import pytest
 
 from chaos.live.ports import free_port
 from onceway import neighbours
+from tests.builds import puts_stand_ins
 from tests.serving import Served, until
 
 TOPOLOGY = """
@@ -91,6 +92,7 @@ async def test_a_neighbour_that_does_not_answer_is_dialled_anew_and_told_once(pa
         assert " again after " in pair.logged("neighbour_connected")[1]
 
 
+@puts_stand_ins
 async def test_an_address_that_does_not_answer_gives_way_to_the_next(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,7 @@ async def test_an_address_that_does_not_answer_gives_way_to_the_next(
             await until(lambda: connected(a, b), "the trunk")
 
 
+@puts_stand_ins
 async def test_a_resolver_that_is_silent_is_asked_once_and_does_without(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +129,7 @@ async def test_a_resolver_that_is_silent_is_asked_once_and_does_without(
         assert asked == before + 1
 
 
+@puts_stand_ins
 async def test_a_name_that_the_resolver_does_not_know_is_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     known = False
 
