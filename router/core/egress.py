@@ -328,7 +328,7 @@ class Egress:
         sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
         log = self.deliveries.log
         passages = [each.passage for each in self.subscribers.values() if each.passage is not None]
-        held_up = [each.subscriber for each in passages if each.lose(publisher_id) or each.passed_by]
+        held_up = [each for each in passages if each.lose(publisher_id) or each.passed_by]
         for run in log.runs_of(publisher_id):
             for start, stop in log.alive.overlap(run.start, run.stop):
                 for subscriber in self.subscribers.values():
@@ -357,9 +357,12 @@ class Egress:
                     )
             if entry is not None:
                 subscriber.classify(entry)
-        for subscriber in held_up:
+        for passage in held_up:
+            for position in log.bodies:
+                passage.pass_by(position)
             self.core.due(self.core.now + STREAM_IDLE_S, self.address)
-            subscriber.pump()
+            self.core.touch(self.address)
+            passage.subscriber.pump()
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""

@@ -204,9 +204,9 @@ class Passage:
         self.subscriber.deliveries.give_up(self.subscriber, why)
 
     def pass_by(self, position: int) -> bool:
-        """A large delivery of another publisher comes while one is open. If it waited here, so would everybody else who
-        gets it, and maybe the publisher of the open one for its turn. So it passes by, and is asked for afterwards
-        (protocol 6.12.14). Says whether it does."""
+        """A large delivery at this log position waits, or would wait, for an open one. So would everybody else who gets
+        it, and maybe the publisher of the open one for its turn. So it passes by, and is asked for afterwards (protocol
+        6.12.14). Says whether it does."""
         subscriber = self.subscriber
         if self.open is None or not self._awaits(position):
             return False

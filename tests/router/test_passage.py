@@ -270,6 +270,24 @@ def test_another_one_passes_by_and_is_asked_for_afterwards() -> None:
     assert subscriber.bodies() == ["q|12345678900987654321", "behind"]
 
 
+def test_one_that_waits_already_passes_by_too() -> None:
+    network = mesh()
+    subscriber, publisher = resumed(network, room=3)
+    publisher.part("", last=True)
+    other = network.publisher("a", "q", epoch=1, incarnation=1)
+    other.part("q|1234567890", "u", first=True)
+    assert other.is_held_back()
+    publisher.leave()
+    assert not other.is_held_back()
+    other.part("", "u", last=True)
+    publisher = publisher_of(network, "a", 3)
+    publisher.part("3|abc", first=True)
+    publisher.part("", last=True)
+    subscriber.make_room(100)
+    assert subscriber.bodies("resume") == ["2|abc"]
+    assert other.condition == DETACH_FORCED, "AGAIN"
+
+
 def test_what_has_passed_by_and_is_settled_is_not_asked_for() -> None:
     network = mesh()
     subscriber, publisher, other = passing_by(network)

@@ -17,6 +17,7 @@ from chaos.simulation.random.plan import ClientPlan, draw
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.scenarios.schedule import Hold, Schedule
 from chaos.simulation.world.faulty_world import FaultyWorld
+from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.real_clients import OURS, RealPublisher
 from chaos.simulation.world.real_subscribers import RealSubscriber
 from chaos.simulation.world.torn_journal import Disk, File
@@ -53,6 +54,27 @@ def test_no_random_schedule_of_our_clients_breaks_a_guarantee(family: str) -> No
     for seed in range(1000, 1015):
         _, failure = explore(seed, family)
         assert failure is None, f"{family} {seed}: {failure!r}"
+
+
+def test_a_subscriber_that_needs_a_large_payload_gets_it_though_its_publisher_is_lost_in_the_middle() -> None:
+    """Its process has died, and its journal knows the delivery without the payload (protocol 6.12.12)."""
+    publisher, subscriber = Publisher(), RealSubscriber()
+    publisher.size, subscriber.notes = 5_000, True
+    s = Schedule(FaultyWorld("A", [publisher], [subscriber], stream_above=600, max_frame_size=1_024))
+    s.up("s0@A", "p0@A").hold(("accept",)).send("p0").run().step("kill", "s0", 99).run().attach("s0@A")
+    s.step("connect", "p0", "A")
+    cid = s.cid("p0")
+    s.hold(("gulp", cid)).run(until=lambda: s.next_frame(cid) == "transfer").step("c2r", cid)
+    s.hold(("c2r", cid)).run()
+    address = s.w.site("A").router.core.addresses["orders"]
+    (attached,) = address.deliveries.subscribers.values()
+    assert attached.partial is not None
+    assert attached.partial.resumes
+    s.lose("p0").run()
+    assert attached.partial is not None, "it is not open"
+    s.release(("accept",)).attach("p0@A").finish()
+    assert address.deliveries.subscribers.get(attached.name) is attached, "it had to attach again"
+    assert s.accepted("s0") == {("p0", 0)}
 
 
 def test_a_journal_tears_at_any_write() -> None:
