@@ -27,6 +27,7 @@ class Checkers:
         self.numbers: dict[Any, int] = {}
         self.packed: list[bytes] = []
         self.known: dict[tuple[int, Any], int | Found] = {}
+        first.hears_of_deaths = False  # that would be more states
         self.first = self.number(first)
 
     def load(self, number: int) -> Checker:

@@ -100,6 +100,7 @@ class Checker:
     began: dict[tuple[str, int], int] = field(default_factory=dict)
     """Routers that have restarted, with their incarnations, numbered in order. Others were there from the start."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
+    hears_of_deaths: bool = True
     within_bounds: bool = False
     """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
     together misses nothing, and is told nothing."""
@@ -229,7 +230,7 @@ class Checker:
         life = self.current.get(name)
         if life is None or name in self.declared:
             return False
-        died = len(self.deaths) > life.deaths  # with a router, what it knew of the subscription
+        died = not self.hears_of_deaths or len(self.deaths) > life.deaths  # and with it what knew of the subscription
         if self.strict and died:
             return False  # its life goes on: the new subscription gets all that is unsettled
         if self.strict or (waited_for and not died):
