@@ -139,6 +139,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "large_resumed_and_another_message": ([(Partial, "skip", whatever_it_is)], "a message"),
     # protocol 6.12.14: P1 waits for S, S for P0, and P0 for its turn
     "large_resumed_and_another_has_the_turn": ([(Passage, "pass_by", always(False))], "p0 and p1 wait"),
+    # protocol 6.12.14: each of two links waits for what the other one holds up
+    "large_resumed_each_in_the_middle_of_another": ([(Passage, "pass_by", always(False))], "they wait"),
     # protocol 6.12.15: others wait for ever
     "large_resumed_and_nobody_goes_on": ([(Deliveries, "_open", always(()))], "p1's waits for ever"),
     # protocol 6.12.15: S attaches, and P1 has to begin again

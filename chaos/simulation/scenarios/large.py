@@ -335,6 +335,30 @@ def large_resumed_and_another_has_the_turn_for_long(world: Worlds) -> None:
     _has_both(s, {("p1", 0)})
 
 
+def large_resumed_each_in_the_middle_of_another(world: Worlds) -> None:
+    """s0 and s1 both hold both messages. s0 is in the middle of p0's, s1 of p1's, and both publishers are lost. Each of
+    them may have the turn while the other one's is awaited."""
+    publishers, subscribers = [P("p0"), P("p1")], [S("s0", MEMORY), S("s1", MEMORY)]
+    for publisher in publishers:
+        publisher.size = 60_000
+    s = Schedule(world("A", publishers, subscribers, stream_above=600, stream_share=1_000, max_frame_size=1_024))
+    s.up("s0@A", "s1@A", "p0@A", "p1@A").hold(("accept",)).send("p0").run().send("p1").run()
+    s.lose("s1").lose("s0").run().attach("s0@A")
+    for publisher, subscriber in zip(publishers, subscribers, strict=True):
+        s.run(until=partial(_is_in_the_middle, subscriber), place=((publisher.name, "A"),))
+        _unread(s, publisher.name).lose(publisher.name).run()
+        if subscriber.name == "s0":
+            s.attach("s1@A")
+    assert all(_is_in_the_middle(each) for each in subscribers)
+    s.attach("p0@A", "p1@A")
+    s.attach("p0@A", "p1@A")
+    for subscriber in subscribers:
+        assert not subscriber.refusals, f"{subscriber.name} was detached"
+        assert not _is_in_the_middle(subscriber), "they wait for each other"
+    s.finish()
+    assert s.accepted("s0") == s.accepted("s1") == {("p0", 0), ("p1", 0)}
+
+
 def _has_both(s: Schedule, others: set[tuple[str, int]]) -> None:
     s.finish()
     for name in ("s0", "s1"):
