@@ -73,17 +73,15 @@ class Family:
 
 
 # Plain subscribers as libraries attach them (docs/simulation.md): what is unlike `Subscriber`.
+CONTAINER: dict[str, Any] = {"policy": "session-end", "durable": 0, "snd": SND_MIXED}  # AMQP's defaults
+BLOCKING = CONTAINER | {"rcv": RCV_FIRST}  # it settles when it accepts
 BOOKS: dict[str, dict[str, Any]] = {
-    "proton": {"policy": "session-end", "durable": 0},
-    "proton, careless": {"policy": "session-end", "durable": 0, "careful": False},
-    "proton, blocking": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST},
-    "proton, blocking, unnamed": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST, "renames": True},
-    "rhea": {"policy": "session-end", "durable": 0},
-    "go-amqp": {"policy": "session-end", "durable": 0},
-    "go-amqp, unnamed": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST, "renames": True},
+    "proton, rhea and go-amqp, as the page on clients has them": CONTAINER,
+    "the same, and their applications drop no repeats": CONTAINER | {"careful": False},
+    "proton's BlockingConnection, amqpnetlite, and defaults of the others": BLOCKING,
+    "the same without a name of their own": BLOCKING | {"renames": True},
     "qpid-jms": {"policy": "link-detach", "durable": 0, "timeout": 0, "rcv": RCV_FIRST},
-    "qpid-jms, durable": {"policy": "never", "durable": 2, "timeout": 0, "rcv": RCV_FIRST},
-    "amqpnetlite": {"policy": "session-end", "durable": 0, "rcv": RCV_FIRST},
+    "qpid-jms, durable": {"policy": "never", "timeout": 0, "rcv": RCV_FIRST},
 }
 DRIFT = 4e-4  # of a router's clock: of two, less than twice that
 APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}

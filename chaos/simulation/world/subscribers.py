@@ -45,6 +45,7 @@ class Subscriber(Client):
         self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
         self.timeout, self.policy, self.durable = FOREVER, "never", 2
         self.link_name, self.renames = LINK, False  # whether each link of its has a name of its own
+        self.snd = SND_UNSETTLED
         self.careful = True  # without memory, it drops repeats by tag
         self.filter: dict[str, Any] | None = None  # of its source
         self.most = 5  # how often the network delivers again what failed
@@ -111,7 +112,7 @@ class Subscriber(Client):
                 filter=self.filter,
             ),
             target=Target(address=self.name),
-            snd_settle_mode=SND_UNSETTLED,
+            snd_settle_mode=self.snd,
             rcv_settle_mode=self.rcv,
             properties={Symbol(k): v for k, v in properties.items()} or None,
         )

@@ -1,0 +1,83 @@
+"""`python -m chaos.simulation.older TREE --family NAME --seeds A-B`: today's random schedules, with an older product.
+
+TREE has the packages of a release, such as v0.9.0 (`tests/releases.py` takes it from the history). So a family that was
+written after a fault had been mended shows that it finds the fault. Prints each seed that fails. Exit 1 if one did.
+
+What the schedules ask of the product and v0.9.0 has not is put in here: versions of the wire between routers, which
+this module of today has and the old routers never see. A dial is then the kernel's (`chaos/simulation/world/dials.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+VERSIONS = "router.versions"
+ROOT = Path(__file__).parents[2]
+
+
+def use(tree: Path) -> None:
+    """From now on the product is that of the tree; nothing of it may have been imported."""
+    assert "router" not in sys.modules, "this tree's product is imported already"
+    sys.path.insert(0, str(tree))
+    # an editable installation finds here what the tree has not
+    sys.meta_path[:] = [
+        each for each in sys.meta_path if not getattr(each, "__module__", "").startswith("__editable__")
+    ]
+    if importlib.util.find_spec(VERSIONS) is not None:
+        return
+    spec = importlib.util.spec_from_file_location(VERSIONS, ROOT / "router" / "versions.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[VERSIONS] = versions = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(versions)
+    without_versions()
+
+
+def without_versions() -> None:
+    """Routers and networks that know of no versions are told of none."""
+    from interrouter.events import PeerUp
+    from interrouter.network import Network
+    from router.router import Router
+
+    networks: Any = Network
+    routers: Any = Router
+    begin, peer_up = networks.__init__, routers.peer_up
+
+    def begins(self: Network, *arguments: Any, versions: object, **named: Any) -> None:
+        begin(self, *arguments, **named)
+
+    def is_up(self: Router, peer: str, now: float, began: float, version: object) -> None:
+        peer_up(self, peer, now, began)
+
+    networks.__init__, routers.peer_up = begins, is_up
+    session: Any = PeerUp
+    session.version = None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m chaos.simulation.older", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("tree", type=Path)
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--seeds", required=True, metavar="A-B")
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition("-")
+    use(options.tree)
+    from chaos.simulation.random.explore import explore
+
+    began, failed = time.process_time(), 0
+    for seed in range(int(first), int(last or first) + 1):
+        _, failure = explore(seed, options.family)
+        if failure is not None:
+            failed += 1
+            print(f"seed {seed} ({options.family}): {str(failure).partition(chr(10))[0][:200]}", flush=True)
+    print(f"{seed + 1 - int(first)} schedules, {failed} violations, {time.process_time() - began:.0f} s of CPU")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
