@@ -55,10 +55,15 @@ def test_what_keeps_deliveries_from_completing_has_a_line_each() -> None:
     away = [{**one, "timeout_s": 60.0}, {**one, "name": "out", "timeout_s": None, "declared": True}]
     differs = [{"router": "b", "what": "settings", "ours": "1f", "theirs": "2f"}]
     out = io.StringIO()
-    status = {**BUSY, "reason": "", "away": {"count": 21, "first": away}, "file_differences": differs}
+    versions = {
+        "versions": {"oldest": 4, "newest": 5},
+        "sessions": {"b": {"version": 4}, "c": {"version": 5}, "d": {"version": None}},
+    }
+    status = {**BUSY, **versions, "reason": "", "away": {"count": 21, "first": away}, "file_differences": differs}
     Console(file=out, width=140).print(shown({"a": status}, {}, 140), soft_wrap=True)
     lines = out.getvalue().splitlines()
     for line in (
+        "[a] it speaks version 4 with b, which does not speak 5 yet: see upgrading",
         "[a] 21 subscriptions are away; the first 2 are:",
         "[a] orders: subscription billing/in is away for 12 s and waited for 60 s",
         "[a] orders: subscription billing/out is away for 12 s and waited for without limit: it is declared",

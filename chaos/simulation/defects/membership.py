@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from chaos.simulation.defects.taking import Patch, always
+from interrouter.dialing import Dialing, Step
 from interrouter.session import Sessions
 from router.core import messages as m
 from router.core.core import Core
@@ -32,6 +35,16 @@ LEARN = SubscriptionDirectory.learn_of_hello
 
 def told_to_everybody(self: SubscriptionDirectory, name: m.SubscriptionName, term: Term) -> None:
     self.core.broadcast(m.Told(self.address.name, name, term))
+
+
+def wait_for_the_kernel(self: Dialing, now: float) -> Step | None:
+    if self._under_way and now >= self.at:
+        self.at = inf
+        return None
+    return LOOK(self, now)
+
+
+LOOK = Dialing.look
 
 
 def whoever_goes_is_not_waited_for(self: Membership, peer: str, now: float) -> None:
@@ -105,4 +118,6 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # name: what is taken away, the family of schedules, how the violation begins
     # protocol 4.4: nobody knows who is to be waited for, and A accepts
     "accepts_before_it_knows_anything": ([(Core, "may_accept", always(True))], "all-die", "G1"),
+    # docs/wire-routers.md, Trunks: long after the network is whole there is no session, as the kernel asks again late
+    "dials_without_a_bound": ([(Dialing, "look", wait_for_the_kernel)], "dials", "G4"),
 }
