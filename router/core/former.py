@@ -23,6 +23,7 @@ class Former:
 
     Attributes:
         born: Its born, or the mark of one that brings none.
+        term: That of its latest attach.
         over_at: When its wait was over, by this router's clock.
         forgotten_at: When it was forgotten here: what is accepted from then on is accepted without it.
         position: The first that was owed to it and not done then; the log's end if there was none.
@@ -30,6 +31,7 @@ class Former:
     """
 
     born: Term | None
+    term: Term
     over_at: float
     forgotten_at: float
     position: int

@@ -60,7 +60,7 @@ class SubscriptionDirectory:
         former = None if entry is not None else core.former.named(address.name, message.name, message.born)
         over_at = self._over_at(known or former, message)
         created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
-        gap = self._may_have_a_gap(known, former, message, created_at, over_at)
+        gap = self._may_have_a_gap(sender, known, former, message, created_at, over_at)
         if gap and message.kind is m.JoinKind.RESUME:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
@@ -218,6 +218,7 @@ class SubscriptionDirectory:
 
     def _may_have_a_gap(
         self,
+        sender: str,
         known: SubscriptionEntry | None,
         former: Former | None,
         message: m.Join,
@@ -230,20 +231,23 @@ class SubscriptionDirectory:
             return False
         if over_at is not None and message.kind is m.JoinKind.RESUME and not message.history:
             return True  # protocol 7.1: it wants to know
+        before = known or former
+        # protocol 2.9: its link was never lost, and who is in session with its home says itself what it has accepted
+        witness = sender if before is not None and before.term == message.term else None
         if known is not None:
-            over = over_at is not None and self.core.members.gone_since(over_at)
+            over = over_at is not None and self.core.members.gone_since(over_at, witness)
             return over or (message.kind is m.JoinKind.EITHER and known.untold and known.term < message.term)
         if former is not None:
-            return self._has_missed(former)
+            return self._has_missed(former, witness)
         earlier = self.core.former.earlier(message.born)
         return self._may_have_missed(created_at) or (earlier is not None and self._has_missed(earlier))
 
-    def _has_missed(self, former: Former) -> bool:
+    def _has_missed(self, former: Former, witness: str | None = None) -> bool:
         """Says whether something may have been accepted without a subscription since it was forgotten here: by this
         router, or by one that is gone (protocol 7.3)."""
         if self._may_have_missed(former.forgotten_at) and self.address.accepted_stop > former.position:
             return True
-        return self.address.established and (former.broken or self.core.members.gone_since(former.over_at))
+        return self.address.established and (former.broken or self.core.members.gone_since(former.over_at, witness))
 
     def _over_at(self, before: SubscriptionEntry | Former | None, message: m.Join) -> float | None:
         """Returns since when its wait is over, though nothing was accepted without it here; None if it is not
@@ -336,7 +340,7 @@ class SubscriptionDirectory:
             broken = True  # protocol 16.6: what it holds is free
         missed = records.undone.among(list(entry.owed)) if entry.home is None else list(records.undone)
         position = missed[0][0] if missed else records.log.end
-        former = Former(entry.born, over_at, self.core.now, position, broken)
+        former = Former(entry.born, entry.term, over_at, self.core.now, position, broken)
         self.core.former.remember(self.address.name, entry.name, former)
 
     def _forget(self, entry: SubscriptionEntry) -> None:

@@ -43,6 +43,13 @@ def as_if_asked_by_all(self: SubscriptionDirectory, *arguments: Any) -> bool:
 MAY_HAVE_A_GAP = SubscriptionDirectory._may_have_a_gap
 
 
+def without_witness(self: Membership, time: float, witness: str | None = None) -> bool:
+    return GONE_SINCE(self, time)
+
+
+GONE_SINCE = Membership.gone_since
+
+
 def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m.Join) -> None:
     ON_JOIN(self, sender, message)
     entry = self.entries.get(message.name)
@@ -124,6 +131,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 7.3: C takes S for one that has missed what was accepted before it was forgotten, or since by nobody
     "router_that_returns_breaks_nobody": ([(SubscriptionDirectory, "_has_missed", always(True))], "G5"),
     "router_that_returns_early_breaks_nobody": ([(SubscriptionDirectory, "_may_have_a_gap", as_if_asked_by_all)], "G5"),
+    # protocol 2.9: C takes B, which A can ask, for one that has accepted what nobody knows
+    "router_that_returns_breaks_nobody_who_asked_for_no_wait": ([(Membership, "gone_since", without_witness)], "G5"),
     # protocol 7.6: C has known S all the time, and that is all that the answer says
     "plain_one_is_told_of_its_gap": ([(Egress, "on_joined", if_it_was_known)], "G5"),
     # protocol 4.3: A has told nobody what it has let be accepted without S

@@ -291,6 +291,17 @@ def router_that_returns_early_breaks_nobody(world: Worlds) -> None:
     _returns_after(world, 42.0)
 
 
+def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> None:
+    """Nobody waits for S, which is at A all the time. C is cut off for a moment, and meets A before it meets B."""
+    subscriber = S()
+    subscriber.timeout, subscriber.policy = 0, "link-detach"
+    s = Schedule(world("ABC", [P()], [subscriber], strict=False)).up("s0@A", "p0@B")
+    s.send("p0").run().step("part", "C").run()
+    s.hold(("up", "C", "B"), ("up", "B", "C")).step("heal").run()
+    assert not s.w.checker.told, "G5 S is told of a gap, and has missed nothing"
+    s.finish()
+
+
 def _forgotten_at_one_side(world: Worlds, kind: str) -> Schedule:
     """S was at C when that was cut off, and left C later. A has forgotten it, and C still waits for it."""
     s = Schedule(world("AC", [P()], [S(kind=kind)], strict=False, address=replace(SHORT, no_subscribers="accept")))
