@@ -212,16 +212,16 @@ class Checker:
     def closed(self, name: str) -> None:
         self._end(name, "closed")
 
-    def subscriber_told(self, name: str, unsure: Iterable[Mid] = ()) -> None:
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: bool = False) -> None:
         """Its subscription was interrupted (broken, or an unseen mark). unsure: what it has accepted, while routers may
-        not know that."""
+        not know that. counted: its own client says so, as it was away for too long, and no router may know that."""
         life = self.current.get(name)
         self._end(name, "told")
         self.told.append((name, "interrupted"))
         bounded = self.within_bounds and life is not None and life.whole
         if self.strict or bounded or name in self.declared - self.added.keys():
             raise Violation(f"G6 {name} was told of an interruption without cause")
-        if life is not None and name not in self.declared and not self._has_cause(life, {*unsure}):
+        if life is not None and not counted and name not in self.declared and not self._has_cause(life, {*unsure}):
             raise Violation(f"G5 {name} was told of a gap, and nothing was accepted without it")
 
     def unknown(self, name: str, waited_for: bool, unsure: Iterable[Mid] = ()) -> bool:

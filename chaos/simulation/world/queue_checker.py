@@ -118,8 +118,8 @@ class QueueChecker(Checker):
                     raise Violation(f"G2 {name} gets {mid}, which {other} {what}")
                 self.twice.append((mid, name, self.current.get(name), other, life, len(self.deaths)))
 
-    def subscriber_told(self, name: str, unsure: Iterable[Mid] = ()) -> None:
-        super().subscriber_told(name, unsure)
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: bool = False) -> None:
+        super().subscriber_told(name, unsure, counted)
         self.let_go(name)
 
     def accepted(self, name: str, mid: Mid) -> None:

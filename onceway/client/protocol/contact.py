@@ -15,6 +15,7 @@ BACKOFF_FIRST_S = 0.05
 BACKOFF_LAST_S = 5.0
 ASKED_IN_TIMEOUT = 16  # questions in the time that the network waits
 NOTED_IN_TIMEOUT = 8  # contacts written to the journal in that time
+NO_CONTACT = "no contact"  # how a reason begins that we have found by counting
 
 
 def margin_s(timeout_s: float) -> float:
@@ -118,4 +119,4 @@ class Contact:
         if not timeout or away <= timeout - margin_s(timeout):
             return None
         known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
-        return f"no contact for {known}, and the network waits for {timeout:.0f} s"
+        return f"{NO_CONTACT} for {known}, and the network waits for {timeout:.0f} s"
