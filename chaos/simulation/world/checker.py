@@ -70,6 +70,7 @@ class Checker:
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
     all."""
+    before: dict[str, int] = field(default_factory=dict)  # subscriber -> how many routers had died when it attached
     again: set[Mid] = field(default_factory=set)
     """Sent on more than one connection: a router may have told an outcome on one of the former."""
     missed: list[tuple[Life, Mid, tuple[str, int], int]] = field(default_factory=list)
@@ -204,7 +205,7 @@ class Checker:
         if name in self.declared and name in self.current:
             return
         since = -math.inf if name in self.without_born else self.ended.get(name, -math.inf)
-        life = Life(name, deaths=len(self.deaths), since=since)
+        life = Life(name, deaths=self.before.get(name, len(self.deaths)), since=since)
         life.whole = not self.within_bounds or self.together()
         self.lives.append(life)
         self.current[name] = life
@@ -323,6 +324,7 @@ class Checker:
     def new_link(self, name: str) -> None:
         """It attaches, on another link than before."""
         self.links[name] = (self.partings, self.sees_all(name))
+        self.before[name] = len(self.deaths)
 
     def rejected(self, name: str, mid: Mid) -> None:
         """Called beside `accepted`, which notes the subscriber's last word. A rejection after an acceptance is not the
