@@ -70,6 +70,8 @@ class Checker:
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
     all."""
+    late: dict[str, int] = field(default_factory=dict)
+    """Subscriber that has been away for longer than it is waited for -> how many had ended when it went."""
     before: dict[str, int] = field(default_factory=dict)  # subscriber -> how many routers had died when it attached
     again: set[Mid] = field(default_factory=set)
     """Sent on more than one connection: a router may have told an outcome on one of the former."""
@@ -245,6 +247,9 @@ class Checker:
             return True
         if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
+        # a router was out of sight when nobody waited for the subscriber (protocol 2.9)
+        if self.late.get(life.subscriber, self.partings) != self.partings:
+            return True
         asked = self.links.get(life.subscriber, (self.partings, True)) == (self.partings, True)
         if not (asked and self.sees_all(life.subscriber)):  # another may have accepted, and cannot be asked
             return True
@@ -275,6 +280,7 @@ class Checker:
         life = self.current.pop(name, None)
         if life is not None:
             life.ended = how
+            self.late.pop(name, None)
             self.ended[name] = self.clock()
 
     def of(self, name: str, publisher: str) -> Deliveries:
@@ -325,6 +331,10 @@ class Checker:
         """It attaches, on another link than before."""
         self.links[name] = (self.partings, self.sees_all(name))
         self.before[name] = len(self.deaths)
+
+    def returns_late(self, name: str, partings: int) -> None:
+        """It attaches, and has been away for longer than it is waited for. partings: as it went."""
+        self.late.setdefault(name, partings)
 
     def rejected(self, name: str, mid: Mid) -> None:
         """Called beside `accepted`, which notes the subscriber's last word. A rejection after an acceptance is not the

@@ -65,6 +65,7 @@ class Subscriber(Client):
         self.closed_at: set[str] = set()  # routers at which it has closed
         self.granted_s = math.inf  # how long it is waited for, as its last answer said
         self.left_at = 0.0  # when it lost its last link
+        self.partings = 0  # sessions between routers that had ended then
         self.unsure: set[tuple[str, int]] = set()  # of what it has accepted and forgotten: routers may not know it
 
     def attach(self, session: Any) -> None:
@@ -101,6 +102,9 @@ class Subscriber(Client):
         self.presented = unsettled is not None
         self.ids = {}
         self.world.checker.new_link(self.name)
+        begins = self.kind == RECOVERING and self.born == self.epoch
+        if not (begins or self.world.checker.strict or self.is_waited_for()):
+            self.world.checker.returns_late(self.name, self.partings)
         self.say_attach(
             session,
             unsettled,
@@ -177,9 +181,12 @@ class Subscriber(Client):
         checker = self.world.checker
         if checker.strict:
             return checker.unknown(self.name, True)
+        return checker.unknown(self.name, self.is_waited_for(), self.accepted_for_itself())
+
+    def is_waited_for(self) -> bool:
+        """Whether it has not been away for longer than it was granted."""
         wait_s = self.world.address.subscription_timeout_s if self.policy == "never" else self.granted_s
-        waited_for = self.world.now - self.left_at < wait_s - SOONER_S
-        return checker.unknown(self.name, waited_for, self.accepted_for_itself())
+        return self.world.now - self.left_at < wait_s - SOONER_S
 
     def told(self) -> None:
         self.world.checker.subscriber_told(self.name, self.accepted_for_itself())
@@ -190,10 +197,11 @@ class Subscriber(Client):
         return tuple(sorted(self.unsure | kept))
 
     def hang_up(self) -> None:
-        if self.kind == PLAIN and not self.world.checker.strict:
+        if not self.world.checker.strict:
             if self.state == "on":
-                self.left_at = self.world.now
-            self.unsure.update(self.accepted_for_itself())
+                self.left_at, self.partings = self.world.now, self.world.checker.partings
+            if self.kind == PLAIN:
+                self.unsure.update(self.accepted_for_itself())
         super().hang_up()
 
     def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
