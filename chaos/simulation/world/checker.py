@@ -70,7 +70,7 @@ class Checker:
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
     all."""
-    late: dict[str, int] = field(default_factory=dict)
+    returned_late: dict[str, int] = field(default_factory=dict)
     """Subscriber that has been away for longer than it is waited for -> how many had ended when it went."""
     before: dict[str, int] = field(default_factory=dict)  # subscriber -> how many routers had died when it attached
     again: set[Mid] = field(default_factory=set)
@@ -219,12 +219,13 @@ class Checker:
         """Its subscription was interrupted (broken, or an unseen mark). unsure: what it has accepted, while routers may
         not know that. counted: its own client says so, as it was away for too long, and no router may know that."""
         life = self.current.get(name)
+        cause = life is None or counted or name in self.declared or self._has_cause(life, {*unsure})
         self._end(name, "told")
         self.told.append((name, "interrupted"))
         bounded = self.within_bounds and life is not None and life.whole
         if self.strict or bounded or name in self.declared - self.added.keys():
             raise Violation(f"G6 {name} was told of an interruption without cause")
-        if life is not None and not counted and name not in self.declared and not self._has_cause(life, {*unsure}):
+        if not cause:
             raise Violation(f"G5 {name} was told of a gap, and nothing was accepted without it")
 
     def unknown(self, name: str, waited_for: bool, unsure: Iterable[Mid] = ()) -> bool:
@@ -248,7 +249,7 @@ class Checker:
         if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
         # a router was out of sight when nobody waited for the subscriber (protocol 2.9)
-        if self.late.get(life.subscriber, self.partings) != self.partings:
+        if self.returned_late.get(life.subscriber, self.partings) != self.partings:
             return True
         asked = self.links.get(life.subscriber, (self.partings, True)) == (self.partings, True)
         if not (asked and self.sees_all(life.subscriber)):  # another may have accepted, and cannot be asked
@@ -280,7 +281,7 @@ class Checker:
         life = self.current.pop(name, None)
         if life is not None:
             life.ended = how
-            self.late.pop(name, None)
+            self.returned_late.pop(name, None)
             self.ended[name] = self.clock()
 
     def of(self, name: str, publisher: str) -> Deliveries:
@@ -334,7 +335,7 @@ class Checker:
 
     def returns_late(self, name: str, partings: int) -> None:
         """It attaches, and has been away for longer than it is waited for. partings: as it went."""
-        self.late.setdefault(name, partings)
+        self.returned_late.setdefault(name, partings)
 
     def rejected(self, name: str, mid: Mid) -> None:
         """Called beside `accepted`, which notes the subscriber's last word. A rejection after an acceptance is not the

@@ -11,7 +11,6 @@ from chaos.simulation.world.real_clients import OURS, REJECTED, RealClient
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.torn_journal import Disk, TornJournal
 from onceway.client.journal_links import SubscriberRows
-from onceway.client.protocol.contact import NO_CONTACT
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
@@ -72,7 +71,7 @@ class RealSubscriber(RealClient, Subscriber):
                 self.journal.note(event.tags)
         elif isinstance(event, Gap):
             assert self.real is not None
-            checker.subscriber_told(self.identity, counted=event.reason.startswith(NO_CONTACT))
+            checker.subscriber_told(self.identity, counted=event.reason.startswith("no contact"))
             void = self.real.holdings.settled_early
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more
