@@ -230,8 +230,8 @@ def test_publisher_whose_answer_lay_unread_until_it_may_be_forgotten_sends_nothi
 def test_what_a_publisher_at_the_other_side_still_has_is_not_new_to_the_subscription_that_follows_a_broken_one() -> (
     None
 ):
-    """S1 has not accepted m1, so P still has it. A has accepted m0 and given S0 up; B does not give P up, however long
-    it has not seen it, so that S0 still lists m1."""
+    """S1 has not accepted m1, so P still has it. A has accepted m0 and m2 and given S0 up; B does not give P up, however
+    long it has not seen it, so that S0 still lists m1."""
     clients = [Subscriber("s0"), Subscriber("s1")]
     short = AddressConfig(subscription_timeout_s=40.0, publisher_timeout_s=100.0)
     world = FaultyWorld("AB", [Publisher()], clients, strict=False, address=short)
@@ -245,6 +245,9 @@ def test_what_a_publisher_at_the_other_side_still_has_is_not_new_to_the_subscrip
     s.step("part", "B")
     s.run()
     s.pass_time(306.0)
+    s.send("p0")
+    s.run()
+    s.step("accept", "s1", 1)
     s.run()
     (held,) = clients[0].unsettled
     s.step("heal")
@@ -263,7 +266,8 @@ def test_a_broken_subscription_that_begins_anew_is_not_handed_what_it_has_accept
     checker.sent(("p0", 0))
     checker.handed("s0", ("p0", 0))
     checker.accepted("s0", ("p0", 0))
-    checker.subscriber_told("s0")
+    checker.told_accepted(("p0", 0), ("A", 1))
+    checker.subscriber_told("s0", (("p0", 0),))
     checker.confirmed("s0")
     with pytest.raises(Violation, match=r"^G2 s0 gets \('p0', 0\) again as new"):
         checker.handed("s0", ("p0", 0))

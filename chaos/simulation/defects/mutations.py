@@ -110,7 +110,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "client_whose_last_life_is_known_by_a_map_only": ("near", 156),
     "closed_publisher_and_old_ingress": ("all-die", 9),
     "condition_answer_to_an_earlier_question": ("near", 8),
-    "condition_covered_neighbour_does_not_cover": ("modes", 0),
+    "condition_covered_neighbour_does_not_cover": ("released", 8),
     "condition_leave_of_an_earlier_subscription": ("expiry", 169),
     "condition_lost_router_covers_nothing": ("near", 247),
     "condition_orphan_is_covered_nowhere": ("near", 217),
