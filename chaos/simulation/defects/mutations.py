@@ -164,7 +164,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "who_was_to_be_waited_for_has_started_again": ("near", 123),
     "who_was_to_be_waited_for_is_gone": ("near", 283),
     "zombie_ingress_declares_settled": ("crossing", 152),
-    "zombie_ingress_replays_to_crossing_subscriber": ("crossing", 152),
+    "zombie_ingress_replays_to_crossing_subscriber": ("crossing", 446),
 }
 # ... and those that are found in a few seconds by going through one of the smallest worlds.
 BY_WORLD: dict[str, str] = {
