@@ -143,9 +143,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.2: A says of S only that it has gone
     "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "G5"),
     "dropped_while_attached": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
-    # protocol 8.3: A takes S, which it knows from B's HELLO only, for one that was away
+    # protocol 7.3, 2.9: A takes S, which it knows from B's HELLO only, for one that was away, and asks no witness
     "router_that_starts_breaks_nobody_who_is_there": (
-        [(SubscriptionDirectory, "_over_at", as_an_orphan)],
+        [(SubscriptionDirectory, "_over_at", as_an_orphan), (Membership, "gone_since", without_witness)],
         "G6",
     ),
     # protocol 8.4: B settles at S0 what P has not been told of at A
