@@ -428,7 +428,8 @@ class Ingress:
         that is undecided (protocol 6.12)."""
         port = publisher.port
         self.detach(publisher, False)
-        port.detach(DETACH_FORCED, "a subscription needs a large delivery from its beginning: attach again", {}, False)
+        text = "a subscription needs a large delivery from its beginning: attach again"
+        port.detach(DETACH_FORCED, text, {}, _is_plain(publisher))
 
     def _take(self, publisher: Publisher, batch: Batch) -> None:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
@@ -533,8 +534,7 @@ class Ingress:
             self._discard(publisher)
         else:
             self._drop_records(publisher)
-        closed = not (publisher.brought_epoch or publisher.brought_map)  # protocol 5.3: a plain client needs it
-        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, closed)
+        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, _is_plain(publisher))
 
     def _discard(self, publisher: Publisher) -> None:
         """Forgets a publisher that has claimed nothing."""
@@ -611,3 +611,8 @@ class Ingress:
                 assert publisher.publisher_id == publisher_id
                 assert publisher.phase is Phase.PROVING
                 publisher.check_invariants()
+
+
+def _is_plain(publisher: Publisher) -> bool:
+    """Says whether its client would not notice a detach with closed = false (protocol 5.3)."""
+    return not (publisher.brought_epoch or publisher.brought_map)
