@@ -127,11 +127,11 @@ class LiveRouter:
 
 @dataclass(slots=True)
 class LiveNetwork:
-    """`links` are pairs or (a, b, cost); `addresses` and `settings` are those of the topology file."""
+    """`links` are pairs, (a, b, cost), or as in the topology file; `addresses` and `settings` are those of the topology file."""
 
     directory: Path
     names: Sequence[str] = ("a",)
-    links: Sequence[tuple[str, str] | tuple[str, str, int]] = ()
+    links: Sequence[tuple[str, str] | tuple[str, str, int] | Mapping[str, Any]] = ()
     addresses: Sequence[Mapping[str, Any]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     routers: dict[str, LiveRouter] = field(default_factory=dict)
@@ -153,7 +153,9 @@ class LiveNetwork:
     def topology(self) -> dict[str, Any]:
         links: list[Any] = []
         for link in self.links:
-            if len(link) == 2:
+            if isinstance(link, Mapping):
+                links.append(dict(link))
+            elif len(link) == 2:
                 links.append(f"{link[0]} - {link[1]}")
             else:
                 links.append({"between": [link[0], link[1]], "cost": link[2]})

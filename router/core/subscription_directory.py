@@ -446,8 +446,10 @@ class SubscriptionDirectory:
             return
         if self._has_missed(former):
             self.core.send(sender, m.Leave(address.name, news.name, news.term, broken=True))
-        else:
-            self.learn_of_hello(sender, news)
+            return
+        self.learn_of_hello(sender, news)
+        if news.name in self.entries:  # whatever this router has accepted was accepted with it
+            self.entries[news.name].in_time = True
 
     def news(self) -> list[m.SubscriptionNews]:
         """Returns what HELLO tells: all subscriptions (protocol 4.2)."""

@@ -302,10 +302,8 @@ def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> No
     s.finish()
 
 
-def _forgotten_at_one_side(world: Worlds, kind: str) -> Schedule:
-    """S was at C when that was cut off, and left C later. A has forgotten it, and C still waits for it."""
-    s = Schedule(world("AC", [P()], [S(kind=kind)], strict=False, address=replace(SHORT, no_subscribers="accept")))
-    s.up("p0@A", "s0@C")
+def _forgotten_at_the_other_side(s: Schedule) -> Schedule:
+    """C is cut off with S, which leaves C later. A has forgotten it, and C still waits for it."""
     s.step("part", "C").run()
     s.pass_time(30.0)
     s.lose("s0").run()
@@ -313,9 +311,15 @@ def _forgotten_at_one_side(world: Worlds, kind: str) -> Schedule:
     return s.run()
 
 
+def _forgotten_at_one_side(world: Worlds) -> Schedule:
+    """The same of an S without memory, of which A knows nothing else."""
+    s = Schedule(world("AC", [P()], [S(kind=PLAIN)], strict=False, address=replace(SHORT, no_subscribers="accept")))
+    return _forgotten_at_the_other_side(s.up("p0@A", "s0@C"))
+
+
 def plain_one_is_told_of_its_gap(world: Worlds) -> None:
     """S (no map) attaches at C when A and C meet again. A, which has accepted m0 without it, says so by its mark."""
-    s = _forgotten_at_one_side(world, PLAIN)
+    s = _forgotten_at_one_side(world)
     s.send("p0").run()
     assert s.w.checker.missed
     s.hold(("msg", "C", "A")).step("heal").run().attach("s0@C").release().run()
@@ -324,7 +328,7 @@ def plain_one_is_told_of_its_gap(world: Worlds) -> None:
 
 def gap_is_told_when_routers_meet(world: Worlds) -> None:
     """A, which has accepted m0 without S, dies after it has met C again, and before S is back."""
-    s = _forgotten_at_one_side(world, PLAIN)
+    s = _forgotten_at_one_side(world)
     s.send("p0").run()
     assert s.w.checker.missed
     s.step("heal").run()
@@ -333,13 +337,14 @@ def gap_is_told_when_routers_meet(world: Worlds) -> None:
 
 
 def counts_again_when_routers_meet(world: Worlds) -> None:
-    """A has accepted nothing since it has forgotten S: it waits for S again, as C does."""
-    s = _forgotten_at_one_side(world, RECOVERING)
-    s.step("heal").run()
+    """A has accepted m0 with S, and nothing since it has forgotten S: it waits for S again, as C does."""
+    s = Schedule(world("AC", [P()], [S()], strict=False, address=replace(SHORT, no_subscribers="accept")))
+    s.up("p0@A", "s0@C").send("p0").run()
+    _forgotten_at_the_other_side(s).step("heal").run()
     s.send("p0").run()
-    assert s.w.publisher("p0").unsettled, "G5 m0 is accepted without S, which C waits for"
+    assert s.w.publisher("p0").unsettled, "G5 m1 is accepted without S, which C waits for"
     s.attach("s0@C")
-    assert not s.w.checker.told
+    assert not s.w.checker.told, "G5 S is told of a gap, and has missed nothing"
     s.finish()
 
 
