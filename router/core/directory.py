@@ -128,6 +128,7 @@ class SubscriptionEntry:
         "created_at",
         "data",
         "declared",
+        "doubted_since",
         "home",
         "in_time",
         "kept",
@@ -162,6 +163,8 @@ class SubscriptionEntry:
         # protocol 7.3: it was known here before its attach was answered, so nothing has been accepted without it
         self.in_time = True
         self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
+        # its wait was over then, and a router that is gone may have accepted without it (protocol 7.3)
+        self.doubted_since: float | None = None
         self.untold = False  # it has missed something, and its client has not read that yet (protocol 7.6)
         self.declared = False  # it never expires (protocol 2.7)
         self.data = b""  # of whoever attached it (protocol 7.10)

@@ -106,14 +106,14 @@ class Membership:
             self._gone[peer] = (said.life, now)
         self._look(now)
 
-    def gone_since(self, time: float, witness: str | None = None) -> bool:
+    def gone_since(self, time: float) -> bool:
         """Says whether a router was in session at that time, or since, and is not any more. What it has done since is
-        not known here, unless it is in session with the witness, by whose HELLO it is still the same (protocol 2.9)."""
-        said = self._hellos.get(witness) if witness is not None else None
-        there = dict(said.up) if said is not None else {}
-        return self._gone_for_good_at >= time or any(
-            ended >= time and there.get(router) != life for router, (life, ended) in self._gone.items()
-        )
+        not known here (protocol 2.9)."""
+        return self.gone_for_good_since(time) or any(ended >= time for _, ended in self._gone.values())
+
+    def gone_for_good_since(self, time: float) -> bool:
+        """Says whether such a router has been started again: it does not know what it had done (protocol 2.9)."""
+        return self._gone_for_good_at >= time
 
     def process_resumed(self, since: float) -> None:
         """Our process was suspended: no session is known to have lasted meanwhile (protocol 8.4, 12)."""

@@ -226,6 +226,8 @@ class Startup:
             else:
                 learn.compare_with_hello(sender, subscription)
         if first:
+            for each in list(core.addresses.values()):
+                each.subscriptions.look_at_doubts()
             self.tell_who_is_up(sender)
         if doubts and self.times.recovered:  # protocol 4.6: it was suspended
             self.send_hello(sender)

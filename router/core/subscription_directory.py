@@ -60,7 +60,8 @@ class SubscriptionDirectory:
         former = None if entry is not None else core.former.named(address.name, message.name, message.born)
         over_at = self._over_at(known or former, message)
         created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
-        gap = self._may_have_a_gap(sender, known, former, message, created_at, over_at)
+        stayed = self._has_stayed(known or former, message)
+        gap = self._may_have_a_gap(known, former, message, created_at, over_at, stayed)
         if gap and message.kind is m.JoinKind.RESUME:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
@@ -82,6 +83,8 @@ class SubscriptionDirectory:
         else:
             entry = self._new_subscription(sender, message, entry, created_at, former, gap)
             entry.resumed = resumed
+        if later or over_at is not None:
+            entry.doubted_since = over_at if stayed and not gap else None
         if gap:  # a router of an earlier version never says that it has been read
             entry.untold = core.speaks(sender) >= m.since(m.Told)
         entry.data = address.records.data_of(entry, message.data)
@@ -216,14 +219,19 @@ class SubscriptionDirectory:
         accepted_at = self.address.accepted_at
         return accepted_at is not None and accepted_at >= created_at
 
+    def _has_stayed(self, before: SubscriptionEntry | Former | None, message: m.Join) -> bool:
+        """Says whether its link was never lost since it was known here: whoever has accepted without it can still say
+        so when he is back (protocol 7.3)."""
+        return before is not None and before.term == message.term
+
     def _may_have_a_gap(
         self,
-        sender: str,
         known: SubscriptionEntry | None,
         former: Former | None,
         message: m.Join,
         created_at: float,
         over_at: float | None,
+        stayed: bool,
     ) -> bool:
         """Says whether something may have been accepted without the subscription that attaches, here or at a router
         whose word is not to be had any more (protocol 7.3)."""
@@ -231,23 +239,27 @@ class SubscriptionDirectory:
             return False
         if over_at is not None and message.kind is m.JoinKind.RESUME and not message.history:
             return True  # protocol 7.1: it wants to know
-        before = known or former
-        # protocol 2.9: its link was never lost, and who is in session with its home says itself what it has accepted
-        witness = sender if before is not None and before.term == message.term else None
         if known is not None:
-            over = over_at is not None and self.core.members.gone_since(over_at, witness)
-            return over or (message.kind is m.JoinKind.EITHER and known.untold and known.term < message.term)
+            untold = message.kind is m.JoinKind.EITHER and known.untold and known.term < message.term
+            return untold or self._may_have_been_missed(over_at, stayed)
         if former is not None:
-            return self._has_missed(former, witness)
+            return self._has_missed(former, stayed)
         earlier = self.core.former.earlier(message.born)
         return self._may_have_missed(created_at) or (earlier is not None and self._has_missed(earlier))
 
-    def _has_missed(self, former: Former, witness: str | None = None) -> bool:
+    def _may_have_been_missed(self, over_at: float | None, stayed: bool) -> bool:
+        """Says whether a router that is gone may have accepted without it (protocol 2.9, 7.3)."""
+        members = self.core.members
+        if over_at is None:
+            return False
+        return members.gone_for_good_since(over_at) if stayed else members.gone_since(over_at)
+
+    def _has_missed(self, former: Former, stayed: bool = False) -> bool:
         """Says whether something may have been accepted without a subscription since it was forgotten here: by this
         router, or by one that is gone (protocol 7.3)."""
         if self._may_have_missed(former.forgotten_at) and self.address.accepted_stop > former.position:
             return True
-        return self.address.established and (former.broken or self.core.members.gone_since(former.over_at, witness))
+        return self.address.established and (former.broken or self._may_have_been_missed(former.over_at, stayed))
 
     def _over_at(self, before: SubscriptionEntry | Former | None, message: m.Join) -> float | None:
         """Returns since when its wait is over, though nothing was accepted without it here; None if it is not
@@ -260,6 +272,8 @@ class SubscriptionDirectory:
             return None
         if isinstance(before, Former):
             return before.over_at
+        if before.doubted_since is not None:
+            return before.doubted_since
         never_away = before.last_home is None and before.term == message.term
         return before.over_at if before.expired(self.core.now) and not never_away else None
 
@@ -340,6 +354,8 @@ class SubscriptionDirectory:
             broken = True  # protocol 16.6: what it holds is free
         missed = records.undone.among(list(entry.owed)) if entry.home is None else list(records.undone)
         position = missed[0][0] if missed else records.log.end
+        if entry.doubted_since is not None:
+            over_at = min(over_at, entry.doubted_since)
         former = Former(entry.born, entry.term, over_at, self.core.now, position, broken)
         self.core.former.remember(self.address.name, entry.name, former)
 
@@ -450,6 +466,20 @@ class SubscriptionDirectory:
         self.learn_of_hello(sender, news)
         if news.name in self.entries:  # whatever this router has accepted was accepted with it
             self.entries[news.name].in_time = True
+
+    def look_at_doubts(self) -> None:
+        """A router has come back: as the same, and says itself what it has accepted; or it was started again, and does
+        not know that (protocol 7.3)."""
+        members = self.core.members
+        for entry in list(self.entries.values()):
+            since = entry.doubted_since
+            if since is None or entry.home is None:
+                continue
+            if members.gone_for_good_since(since):
+                broken = m.Joined(self.address.name, entry.name, entry.term, m.JoinResult.BROKEN, False, None, None)
+                self.core.send_to(entry.home, broken)
+            elif not members.gone_since(since):
+                entry.doubted_since = None
 
     def news(self) -> list[m.SubscriptionNews]:
         """Returns what HELLO tells: all subscriptions (protocol 4.2)."""

@@ -37,17 +37,10 @@ def as_an_orphan(
 
 def as_if_asked_by_all(self: SubscriptionDirectory, *arguments: Any) -> bool:
     """As it was in v0.9.0 (protocol 7.3): an orphan is broken when its wait is over, whatever was accepted."""
-    return MAY_HAVE_A_GAP(self, *arguments) or arguments[-1] is not None
+    return MAY_HAVE_A_GAP(self, *arguments) or arguments[-2] is not None
 
 
 MAY_HAVE_A_GAP = SubscriptionDirectory._may_have_a_gap
-
-
-def without_witness(self: Membership, time: float, witness: str | None = None) -> bool:
-    return GONE_SINCE(self, time)
-
-
-GONE_SINCE = Membership.gone_since
 
 
 def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m.Join) -> None:
@@ -131,8 +124,12 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 7.3: C takes S for one that has missed what was accepted before it was forgotten, or since by nobody
     "router_that_returns_breaks_nobody": ([(SubscriptionDirectory, "_has_missed", always(True))], "G5"),
     "router_that_returns_early_breaks_nobody": ([(SubscriptionDirectory, "_may_have_a_gap", as_if_asked_by_all)], "G5"),
-    # protocol 2.9: C takes B, which A can ask, for one that has accepted what nobody knows
-    "router_that_returns_breaks_nobody_who_asked_for_no_wait": ([(Membership, "gone_since", without_witness)], "G5"),
+    # protocol 7.3: C takes B, which will be back, for one that has accepted what nobody knows; and for one that has not
+    "router_that_returns_breaks_nobody_who_asked_for_no_wait": (
+        [(SubscriptionDirectory, "_has_stayed", always(False))],
+        "G5",
+    ),
+    "gone_router_comes_back_and_knows_nothing": ([(SubscriptionDirectory, "look_at_doubts", always(None))], "hole"),
     # protocol 7.6: C has known S all the time, and that is all that the answer says
     "plain_one_is_told_of_its_gap": ([(Egress, "on_joined", if_it_was_known)], "G5"),
     # protocol 4.3: A has told nobody what it has let be accepted without S
@@ -143,9 +140,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.2: A says of S only that it has gone
     "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "G5"),
     "dropped_while_attached": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
-    # protocol 7.3, 2.9: A takes S, which it knows from B's HELLO only, for one that was away, and asks no witness
+    # protocol 7.3: A takes S, which it knows from B's HELLO only, for one that was away, and whose link was lost
     "router_that_starts_breaks_nobody_who_is_there": (
-        [(SubscriptionDirectory, "_over_at", as_an_orphan), (Membership, "gone_since", without_witness)],
+        [(SubscriptionDirectory, "_over_at", as_an_orphan), (SubscriptionDirectory, "_has_stayed", always(False))],
         "G6",
     ),
     # protocol 8.4: B settles at S0 what P has not been told of at A

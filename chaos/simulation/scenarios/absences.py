@@ -302,6 +302,25 @@ def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> No
     s.finish()
 
 
+def gone_router_comes_back_and_knows_nothing(world: Worlds) -> None:
+    """S is at A, which is cut off. B and C forget it, and B accepts m0, is cut off from C, and dies. C, which is with A
+    again, hears of it when B has started again."""
+    accept = replace(SHORT, no_subscribers="accept")
+    s = Schedule(world("ABC", [P()], [S()], strict=False, address=accept)).up("s0@A", "p0@B")
+    s.step("part", "A").run()
+    s.pass_time(EXPIRY_S).run()
+    s.send("p0").run()
+    assert s.w.checker.missed
+    s.hold(("up", "A", "B"), ("up", "B", "A"), ("up", "B", "C"), ("up", "C", "B"))
+    s.step("part", "B").run()
+    s.step("heal").run()
+    assert not s.w.checker.told
+    s.step("crash", "B").run()
+    s.release().step("restart", "B").run()
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    s.finish()
+
+
 def _forgotten_at_the_other_side(s: Schedule) -> Schedule:
     """C is cut off with S, which leaves C later. A has forgotten it, and C still waits for it."""
     s.step("part", "C").run()
