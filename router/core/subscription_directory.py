@@ -352,8 +352,10 @@ class SubscriptionDirectory:
         records = self.address.records
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free
-        missed = records.undone.among(list(entry.owed)) if entry.home is None else list(records.undone)
-        position = missed[0][0] if missed else records.log.end
+        starts = records.undone.starts  # of one that is attached, its home knows which of these it owes
+        if entry.home is None:
+            starts = [start for start, _ in records.undone.among(list(entry.owed))]
+        position = starts[0] if starts else records.log.end
         if entry.doubted_since is not None:
             over_at = min(over_at, entry.doubted_since)
         former = Former(entry.born, entry.term, over_at, self.core.now, position, broken)
