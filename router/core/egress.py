@@ -189,6 +189,8 @@ class Egress:
 
     def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
         kind, history = self._how_to_join(subscriber)
+        if subscriber.answered and kind is m.JoinKind.RESUME and self.core.speaks(router) >= m.since(m.Told):
+            kind = m.JoinKind.STAYED
         self.core.send_to(
             router,
             m.Join(

@@ -30,6 +30,7 @@ class JoinKind(IntEnum):
     FRESH = 0
     RESUME = 1
     EITHER = 2
+    STAYED = 3  # version 5: resume, of one whose attach has been answered (protocol 4.2)
 
 
 class JoinResult(IntEnum):

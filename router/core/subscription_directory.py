@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DRIFT: Final = 1e-3  # of two routers' clocks: more than any real ones have
 LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
 NEVER_BEFORE: Final = float("-inf")
+RESUMES: Final = (m.JoinKind.RESUME, m.JoinKind.STAYED)
 
 
 class SubscriptionDirectory:
@@ -62,7 +63,7 @@ class SubscriptionDirectory:
         created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
         stayed = self._has_stayed(known or former, message)
         gap = self._may_have_a_gap(known, former, message, created_at, over_at, stayed)
-        if gap and message.kind is m.JoinKind.RESUME:
+        if gap and message.kind in RESUMES:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
         if known and gap:
@@ -220,9 +221,9 @@ class SubscriptionDirectory:
         return accepted_at is not None and accepted_at >= created_at
 
     def _has_stayed(self, before: SubscriptionEntry | Former | None, message: m.Join) -> bool:
-        """Says whether its link was never lost since it was known here: whoever has accepted without it can still say
-        so when he is back (protocol 7.3)."""
-        return before is not None and before.term == message.term
+        """Says whether its attach has been answered already: whoever has accepted without it can still say so when he
+        is back (protocol 7.3)."""
+        return before is not None and (message.kind is m.JoinKind.STAYED or before.term == message.term)
 
     def _may_have_a_gap(
         self,

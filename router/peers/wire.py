@@ -175,7 +175,7 @@ def _encode_join(m: Join) -> bytes:
 
 def _decode_join(r: Reader, address: str) -> Join:
     name, born, term = r.name(), r.maybe_term(), r.term()
-    kind, history, heard = JoinKind(r.u8(2)), r.flag(), r.flag()
+    kind, history, heard = JoinKind(r.u8(3)), r.flag(), r.flag()
     return Join(address, name, born, term, kind, history, r.seconds(), heard, r.seconds(), r.binary())
 
 

@@ -129,6 +129,10 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
         [(SubscriptionDirectory, "_has_stayed", always(False))],
         "G5",
     ),
+    "router_that_flaps_breaks_nobody_who_has_attached_again": (
+        [(SubscriptionDirectory, "_has_stayed", always(False))],
+        "G5",
+    ),
     "gone_router_comes_back_and_knows_nothing": ([(SubscriptionDirectory, "look_at_doubts", always(None))], "hole"),
     # protocol 7.6: C has known S all the time, and that is all that the answer says
     "plain_one_is_told_of_its_gap": ([(Egress, "on_joined", if_it_was_known)], "G5"),

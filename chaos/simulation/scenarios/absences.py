@@ -302,6 +302,19 @@ def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> No
     s.finish()
 
 
+def router_that_flaps_breaks_nobody_who_has_attached_again(world: Worlds) -> None:
+    """S is at A, which is cut off, and attaches there again. C has forgotten it, and is with A again when it has just
+    lost B."""
+    s = Schedule(world("ABC", [P()], [S()], strict=False, address=SHORT)).up("s0@A", "p0@B")
+    s.step("part", "A").run()
+    s.lose("s0").run().attach("s0@A")
+    s.pass_time(EXPIRY_S).run()
+    s.hold(("up", "C", "B"), ("up", "B", "C"), ("up", "A", "B"), ("up", "B", "A")).step("suspect", "C", "B").run()
+    s.step("heal").run()
+    assert not s.w.checker.told, "G5 S is told of a gap, and has missed nothing"
+    s.release().run().finish()
+
+
 def gone_router_comes_back_and_knows_nothing(world: Worlds) -> None:
     """S is at A, which is cut off. B and C forget it, and B accepts m0, is cut off from C, and dies. C, which is with A
     again, hears of it when B has started again."""
