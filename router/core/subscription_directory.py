@@ -323,6 +323,8 @@ class SubscriptionDirectory:
         entry = self.entries.get(message.name)
         if entry is None or entry.term > message.term:
             return
+        if message.broken and entry.term == message.term and entry.home not in (None, sender):
+            return  # it was an orphan to the sender, and is attached: its home is told by JOINED
         if self._stays(entry):
             if entry.home == sender:
                 self._become_orphan(entry)
@@ -463,12 +465,14 @@ class SubscriptionDirectory:
         former = self.core.former.named(address.name, news.name, news.born)
         if former is None:
             return
-        if self._has_missed(former):
+        if self._has_missed(former, stayed=True):
             self.core.send(sender, m.Leave(address.name, news.name, news.term, broken=True))
             return
         self.learn_of_hello(sender, news)
-        if news.name in self.entries:  # whatever this router has accepted was accepted with it
-            self.entries[news.name].in_time = True
+        entry = self.entries.get(news.name)
+        if entry is not None:  # whatever this router has accepted was accepted with it
+            entry.in_time = True
+            entry.doubted_since = former.over_at if self.core.members.gone_since(former.over_at) else None
 
     def look_at_doubts(self) -> None:
         """A router has come back: as the same, and says itself what it has accepted; or it was started again, and does

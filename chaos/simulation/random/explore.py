@@ -71,6 +71,7 @@ class Run:
             checker.most = self.address.max_redeliveries
         checker.may_have_holes = may_part(plan)
         checker.within_bounds = self.family.within_bounds
+        checker.beside_old = "old" in plan.config
         checker.together = lambda: not self.world.suspended and next(self.apart(), None) is None
         checker.sees_all = self.sees_all
         checker.clock = lambda: self.world.now

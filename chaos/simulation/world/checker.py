@@ -104,6 +104,8 @@ class Checker:
     """Routers that have restarted, with their incarnations, numbered in order. Others were there from the start."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
     hears_of_deaths: bool = True
+    beside_old: bool = False
+    """Some routers are of the version before: these do not say which subscriptions have stayed (protocol 4.2)."""
     within_bounds: bool = False
     """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
     together misses nothing, and is told nothing."""
@@ -244,7 +246,7 @@ class Checker:
 
     def _has_cause(self, life: Life, unsure: set[Mid]) -> bool:
         """Says whether something may have been accepted without this subscription, as far as routers can know."""
-        if self.competing or life.subscriber in self.dropped:
+        if self.competing or self.beside_old or life.subscriber in self.dropped:
             return True
         if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
