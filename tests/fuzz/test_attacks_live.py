@@ -185,7 +185,7 @@ def test_a_process_under_attack_stays_small_and_of_use(network: LimitedNetwork) 
         while time.monotonic() < begun + SECONDS or not reached.keys() >= LIMITS:
             assert time.monotonic() < begun + LONGEST_S, f"only these limits were reached: {reached}"
             assert router.get("/readyz", ANSWER_S)[0] == 200
-            reached = router.status()["limits"]["refused"]
+            reached = router.status(1)["limits"]["refused"]
             peak = max(peak, rss(router.pid))
             answers += 1
         attackers.over = True
