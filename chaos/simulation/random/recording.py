@@ -63,6 +63,7 @@ NOT_RECORDED = {
     "forgotten_by_a_router_that_dies": "a router has the publisher forgotten by hand",
     "begun_anew_without_its_memory": "its second process is played by hand",
     "dropped_while_attached": "a router gives the subscription up by hand",
+    "gone_router_comes_back_and_knows_nothing": "a second router is cut off while the first one is",
     "filtered_what_it_holds": "its subscriber gets a filter by hand",
     "large_resumed_and_another_message": "the size of its publisher's messages changes by hand",
     "large_resumed_and_nobody_goes_on": "the size of its publisher's messages changes by hand",
