@@ -268,7 +268,7 @@ class Egress:
         ):
             return
         subscriber.answered = True
-        if subscriber.known and not subscriber.gap and subscriber.kind is not m.JoinKind.FRESH:
+        if subscriber.resumed and subscriber.kind is not m.JoinKind.FRESH:
             self.address.counters.subscriptions_resumed += 1
         listed = self._listed(subscriber)
         # protocol 7.7: undecided deliveries first; if not all fit, the next attach lists others.
@@ -285,7 +285,7 @@ class Egress:
             SubscriberAnswer(
                 subscriber.term,
                 listing,
-                subscriber.known and not subscriber.gap,
+                subscriber.resumed,
                 sorted(subscriber.marks),
                 subscriber.granted_s,
                 subscriber.expiry_policy,

@@ -220,11 +220,12 @@ class Startup:
             if topic in core.addresses:
                 core.addresses[topic].feeds.look_all()
         for subscription in message.subscriptions:
-            learn = core.address(subscription.address).subscriptions
             if not self.is_recovered(subscription.address):
-                learn.learn_of_hello(sender, subscription)
-            else:
-                learn.compare_with_hello(sender, subscription)
+                core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
+                continue
+            former = core.former.named(subscription.address, subscription.name, subscription.born)
+            if former is not None:  # else the address is not made for it
+                core.address(subscription.address).subscriptions.compare_with_hello(sender, subscription, former)
         if first:
             for each in list(core.addresses.values()):
                 each.subscriptions.look_at_doubts()

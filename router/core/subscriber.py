@@ -169,6 +169,11 @@ class Subscriber:
         """The large delivery that its link is in the middle of (protocol 6.12)."""
         return self.passage.partial if self.passage is not None else None
 
+    @property
+    def resumed(self) -> bool:
+        """Some router knew it, and none may have accepted without it (protocol 7.6)."""
+        return self.known and not self.gap
+
     def heard(self) -> None:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
         if self.gap:

@@ -456,14 +456,11 @@ class SubscriptionDirectory:
         entry.since = since
         self._schedule(entry)
 
-    def compare_with_hello(self, sender: str, news: m.SubscriptionNews) -> None:
+    def compare_with_hello(self, sender: str, news: m.SubscriptionNews, former: Former) -> None:
         """A HELLO names an orphan that this router has forgotten, at an address that is recovered here: its sender is
         told that it has missed something, or it counts here again (protocol 4.3)."""
         address = self.address
-        if news.age_s <= 0 or news.name in self.entries or not address.established:
-            return
-        former = self.core.former.named(address.name, news.name, news.born)
-        if former is None:
+        if news.age_s <= 0 or not address.established:
             return
         if self._has_missed(former, stayed=True):
             self.core.send(sender, m.Leave(address.name, news.name, news.term, broken=True))

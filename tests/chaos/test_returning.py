@@ -151,39 +151,38 @@ def _over(subscriber: Subscriber) -> bool:
     return subscriber.ended is not None
 
 
+async def _forgotten_by_the_others(world: CutOff) -> Subscriber:
+    """It is at c, which is cut off with it."""
+    subscriber = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
+    await world.publish("a", "before")
+    await world.until("it has come", lambda: subscriber.got == ["before"])
+    await world.cut()
+    await world.until("a has forgotten s", lambda: not world.knows("a", "s"))
+    await world.until("b has forgotten s", lambda: not world.knows("b", "s"))
+    return subscriber
+
+
+async def _comes_back(world: CutOff, subscriber: Subscriber, resumed: bool) -> None:
+    """c still waits for it when the others are there again."""
+    await asyncio.to_thread(subscriber.leave)
+    assert world.knows("c", "s")
+    await world.join()
+    again = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
+    assert again.resumed is resumed
+    await world.publish("b", "after")
+    await world.until("it has come", lambda: again.got == ["after"])
+    await asyncio.to_thread(again.leave)
+
+
 async def test_a_subscriber_is_told_what_the_others_have_accepted_without_it(live_network: LiveNetworks) -> None:
-    """Its router was cut off with it, and still waits for it when the others are there again: they have given it up."""
     async with cut_off(live_network) as world:
-        subscriber = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
-        await world.publish("a", "before")
-        await world.until("it has come", lambda: subscriber.got == ["before"])
-        await world.cut()
-        await world.until("a has forgotten s", lambda: not world.knows("a", "s"))
-        await world.until("b has forgotten s", lambda: not world.knows("b", "s"))
+        subscriber = await _forgotten_by_the_others(world)
         await world.publish("b", "without it")
-        await asyncio.to_thread(subscriber.leave)
-        assert world.knows("c", "s")
-        await world.join()
-        again = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
-        assert again.resumed is False
-        await world.publish("b", "after")
-        await world.until("it has come", lambda: again.got == ["after"])
-        await asyncio.to_thread(again.leave)
+        await _comes_back(world, subscriber, resumed=False)
 
 
 async def test_a_subscriber_that_others_have_forgotten_and_that_has_missed_nothing_is_resumed(
     live_network: LiveNetworks,
 ) -> None:
     async with cut_off(live_network) as world:
-        subscriber = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
-        await world.publish("a", "before")
-        await world.until("it has come", lambda: subscriber.got == ["before"])
-        await world.cut()
-        await world.until("a has forgotten s", lambda: not world.knows("a", "s"))
-        await asyncio.to_thread(subscriber.leave)
-        await world.join()
-        again = await asyncio.to_thread(Subscriber, world.network["c"].url, "s")
-        assert again.resumed is True
-        await world.publish("b", "after")
-        await world.until("it has come", lambda: again.got == ["after"])
-        await asyncio.to_thread(again.leave)
+        await _comes_back(world, await _forgotten_by_the_others(world), resumed=True)
