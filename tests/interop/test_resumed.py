@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proton import symbol
+from proton import Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, LinkOption
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, BlockingReceiver
 
 from tests.interop.raw import unique
 from tests.interop.test_rhea import node
@@ -68,15 +68,28 @@ def test_proton_reads_whether_its_subscription_was_resumed(live_network: LiveNet
 
 
 def test_a_blocking_receiver_of_proton_reads_it_too(one_router: LiveNetwork) -> None:
-    """A program that was started again: its container-id and link name are given, else both were new."""
+    """A program that was started again: its container-id and link name are given, else both were new. Its outcome
+    shows that it has read the first answer (protocol 7.6.9)."""
     name = unique("resumed-blocking")
-    connections = [BlockingConnection(one_router["a"].address, container_id=name) for _ in range(2)]
-    answers = [
-        each.create_receiver(name, name=name, options=_Remembered()).remote_properties[symbol("onceway:resumed")]
-        for each in connections
-    ]
-    assert answers == [False, True]
-    connections[1].close()
+
+    def attach() -> tuple[BlockingConnection, BlockingReceiver, bool]:
+        connection = BlockingConnection(one_router["a"].address, container_id=name)
+        receiver = connection.create_receiver(name, name=name, options=_Remembered())
+        return connection, receiver, receiver.remote_properties[symbol("onceway:resumed")]
+
+    first, receiver, answer = attach()
+    assert not answer
+    publisher = BlockingConnection(one_router["a"].address)
+    sending = threading.Thread(target=publisher.create_sender(name).send, args=[Message(body="read")])
+    sending.start()
+    assert receiver.receive().body == "read"
+    receiver.accept()
+    first.close()
+    sending.join()
+    second, _, answer = attach()
+    assert answer
+    for each in (second, publisher):
+        each.close()
 
 
 def test_rhea_reads_whether_its_subscription_was_resumed(live_network: LiveNetworks, rhea: Path) -> None:
