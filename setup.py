@@ -11,10 +11,10 @@ from setuptools import setup
 
 PACKAGES = ("amqp10", "interrouter", "mqtt", "router")
 CARRIERS = {
-    "onceway/client_carrier.py",
-    "onceway/neighbours.py",
-    "onceway/server.py",
-    "onceway/transport.py",
+    "onceway/serve/clients.py",
+    "onceway/serve/neighbours.py",
+    "onceway/serve/server.py",
+    "onceway/serve/transport.py",
     # No interpreted class can inherit from a compiled Carrier.
     "edges/metadata/serve.py",
     "edges/pipe/listener.py",

@@ -39,7 +39,7 @@ from aiohttp import web
 import onceway
 from bench.processes import cpu_seconds, resident_mb
 from chaos.live.ports import free_port
-from onceway.loop import run
+from onceway.base.loop import run
 from tests.edges.bus.world import BusNetwork
 from tests.live import dying_with_us
 

@@ -26,10 +26,10 @@ from typing import Any, cast
 from amqp10 import ACCEPTED, Connection, ConnectionSettings, Dispositions, Source, Target, Transfers
 from amqp10.performatives import RCV_SECOND
 from onceway import topology
-from onceway.client_carrier import ClientCarrier, Shares
-from onceway.neighbours import NeighbourCarrier
-from onceway.server import RouterServer
-from onceway.transport import VIEW, Carrier
+from onceway.serve.clients import ClientCarrier, Shares
+from onceway.serve.neighbours import NeighbourCarrier
+from onceway.serve.server import RouterServer
+from onceway.serve.transport import VIEW, Carrier
 
 TURN_S = 0.001
 BODY = b"\x00\x53\x75\xa0\x64" + b"x" * 100

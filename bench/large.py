@@ -48,7 +48,7 @@ from amqp10.types import Symbol, UInt, ULong
 from bench.load import Load, Result, built, run
 from bench.peaks import MIB, highest, resident
 from bench.peers import Onceway
-from onceway.values import read_size
+from onceway.base.values import read_size
 from router.names import BORN, EPOCH, INCARNATION
 
 PART = 64 * 1024

@@ -23,7 +23,7 @@ from chaos.live.ports import free_port
 from edges.metadata.client import Change, Client, Message
 from edges.metadata.exchange import LocalPublishers, NetworkPublishers
 from edges.metadata.registry import Diffs, Registry
-from onceway.loop import run
+from onceway.base.loop import run
 from router.links.predicate import Predicate, Value
 from tests.live import LiveNetwork
 

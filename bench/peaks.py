@@ -23,7 +23,7 @@ from amqp10.frames import AMQP_HEADER
 from amqp10.performatives import Begin, Open
 from bench.processes import cpu_seconds
 from chaos.fuzz.targets import frame
-from onceway.values import read_size
+from onceway.base.values import read_size
 from tests.live import LiveNetwork, LiveRouter, wait_until
 
 MIB = 1 << 20

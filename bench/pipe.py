@@ -18,7 +18,7 @@ from typing import Any
 import onceway
 from bench.processes import cpu_seconds
 from edges.pipe import Reader
-from onceway.loop import run
+from onceway.base.loop import run
 from tests.edges.pipe.network import PipeNetwork
 
 BATCH = 5_000

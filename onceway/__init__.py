@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message, Properties
     from amqp10.types import Symbol
     from onceway import sync
+    from onceway.access.contexts import tls_context
     from onceway.client.bodies import Body
     from onceway.client.connection import Connection, connect
     from onceway.client.credentials import Credentials
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
         UndecidedPublications,
         UsageError,
     )
-    from onceway.tls import tls_context
     from router.names import Guarantee
 
 _NAMES = {
@@ -91,7 +91,7 @@ _NAMES = {
         "DeliveryUndecided InternalError JournalCorrupt JournalError JournalFull JournalLocked LinkError LinkRefused "
         "LinkStolen OncewayError PublisherFull SendTimeout SubscriptionBroken UndecidedPublications UsageError"
     ),
-    "onceway.tls": "tls_context",
+    "onceway.access.contexts": "tls_context",
     "router.names": "Guarantee",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

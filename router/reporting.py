@@ -1,4 +1,4 @@
-"""How the layers without input and output say what has happened: `onceway.logs` in the product, nothing elsewhere."""
+"""How the layers without input and output say what has happened: `onceway.base.logs` in the product."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """One router without its sockets: input from clients, messages from peers and time come in; output goes out.
 
 `Router` joins the protocol core to the clients' connections and collects output: connections with bytes to write,
-messages for peers. It does not know how peers are reached (`interrouter`) nor what a transport is (`onceway.server`,
-the simulator). One handler runs at a time. The owner calls `flush` once per read or once per turn of its loop; `flush`
-writes what the handlers have left: credit, outcomes, settlements.
+messages for peers. It does not know how peers are reached (`interrouter`) nor what a transport is
+(`onceway.serve.server`, the simulator). One handler runs at a time. The owner calls `flush` once per read or once per
+turn of its loop; `flush` writes what the handlers have left: credit, outcomes, settlements.
 """
 
 from __future__ import annotations

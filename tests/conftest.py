@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from onceway import loop
+from onceway.base import loop
 
 # How quick a machine is at drawing examples, or at one of them, says nothing about what is tested.
 settings.register_profile("onceway", deadline=None, suppress_health_check=[HealthCheck.too_slow])

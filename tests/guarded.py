@@ -14,9 +14,9 @@ import yaml
 
 import onceway
 from chaos.live.ports import free_port
+from onceway.access.users import User, Users, store_users, with_password
+from onceway.base.loop import run
 from onceway.errors import AuthenticationFailed
-from onceway.loop import run
-from onceway.users import User, Users, store_users, with_password
 from tests.live import LiveNetwork
 from tests.pki import Pki
 from tests.serving import Served, serving

@@ -10,14 +10,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from onceway import authentication
-from onceway.control import ControlError
-from onceway.listener_tls import listener_context
-from onceway.logs import Handler, Log, LogFile, Options
-from onceway.management import Management
-from onceway.server import RouterServer
+from onceway.access import authentication
+from onceway.access.tls import listener_context
+from onceway.access.trunks import read_trunk_tls
+from onceway.base.logs import Handler, Log, LogFile, Options
+from onceway.host.management import Management
+from onceway.operate.control import ControlError
+from onceway.serve.server import RouterServer
 from onceway.topology import load
-from onceway.trunk_tls import read_trunk_tls
 
 BOUND_S = 60.0
 

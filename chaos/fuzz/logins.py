@@ -32,9 +32,9 @@ from amqp10.sasl import (
 from amqp10.scram import END_POINT, HASHES, PLUS, Scram, ScramServer
 from amqp10.settings import ConnectionSettings
 from chaos.fuzz.targets import RATIO, ROOM, Broken, check_output, cut
-from onceway.tokens import Tokens
+from onceway.access.tokens import Tokens
+from onceway.access.users import User, Users, with_password
 from onceway.topology.sasl import TokenRules
-from onceway.users import User, Users, with_password
 
 USER: Final = "alice"
 BINDINGS: Final = {END_POINT: b"end point"}

@@ -24,7 +24,10 @@ from chaos.fuzz.targets import Broken, frames
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 WATCHED: Final = (
-    *(str(ROOT / place) for place in ("amqp10", "router", "interrouter", "onceway/tokens.py", "onceway/users.py")),
+    *(
+        str(ROOT / place)
+        for place in ("amqp10", "router", "interrouter", "onceway/access/tokens.py", "onceway/access/users.py")
+    ),
     str(Path(jwt.__file__).parent),
 )
 HANG_S: Final = 5.0

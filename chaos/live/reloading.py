@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from onceway import control, reload, state, topology
+from onceway import state, topology
+from onceway.operate import control, reload
 
 Document = dict[str, Any]
 

@@ -27,10 +27,10 @@ from chaos.live.schedule import (
     Target,
     What,
 )
+from onceway.base.values import format_duration, read_count, read_duration, read_name, read_size
 from onceway.topology import ConfigError, Link, Problem, load, shipped
 from onceway.topology.document import Entry, Item, Problems, compose, suggest
 from onceway.topology.sections import read_addresses, read_links, read_settings
-from onceway.values import format_duration, read_count, read_duration, read_name, read_size
 
 SCHEDULES: Final = Path(__file__).resolve().parent / "schedules"
 _WHATS: Final = ("router", "trunk", "link", "client")

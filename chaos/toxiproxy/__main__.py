@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from chaos.toxiproxy import application
-from onceway import parent as parent_process
-from onceway.loop import on_stop_signals, run
+from onceway.base.loop import on_stop_signals, run
+from onceway.host import parent as parent_process
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -89,7 +89,7 @@ def serve_command(
     The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
     """
     from edges.bus.options import BusOptions
-    from onceway.tls import load_chain, tls_context
+    from onceway.access.contexts import load_chain, tls_context
 
     if (tls_cert is None) != plain_http:
         raise click.UsageError("either --tls-cert, or --plain-http")
@@ -154,10 +154,10 @@ async def _serve(
 ) -> int:
     from edges.bus.edge import Edge
     from edges.bus.server import BusServer
+    from onceway.base.logs import logger
+    from onceway.base.loop import stop_signal
+    from onceway.base.values import format_host_port
     from onceway.client.driver import why_failed
-    from onceway.logs import logger
-    from onceway.loop import stop_signal
-    from onceway.values import format_host_port
 
     stopped = stop_signal()
     edge = Edge(options)

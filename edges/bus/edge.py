@@ -30,11 +30,11 @@ from edges.bus.sender import Sender
 from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
 from edges.store import Batch, Conflict, Store, StoreError, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
+from onceway.base.logs import logger
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, JournalFull, JournalLocked, OncewayError
-from onceway.logs import logger
 
 JOURNAL: Final = "bus-journal"
 PROCESS: Final = "bus/process/"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from edges.bus.core import Subscriber
 from edges.bus.registry import EVENTS
 from edges.store import Batch, StoreFull
-from onceway.logs import logger
+from onceway.base.logs import logger
 
 if TYPE_CHECKING:
     from edges.bus.edge import Edge

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from edges.bus.core import Bus
-from onceway.metrics import authentication_failures
+from onceway.operate.metrics import authentication_failures
 
 PREFIX: Final = "onceway_bus"
 

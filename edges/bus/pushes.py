@@ -18,7 +18,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, cast
 
-from onceway.accepting import Accepting
+from onceway.access.accepting import Accepting
 
 HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
 HEADERS: Final = frozenset(

@@ -24,9 +24,9 @@ from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
-from onceway.accepting import LOGGER, Accepting, address_of
-from onceway.guesses import Guesses
-from onceway.logs import logger
+from onceway.access.accepting import LOGGER, Accepting, address_of
+from onceway.access.guesses import Guesses
+from onceway.base.logs import logger
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 MOST_OCTETS: Final = 1 << 20  # of a request's body

@@ -81,8 +81,8 @@ async def _serve(options: dict[str, Any]) -> int:
         from edges.metadata.serve import Edge
     except ImportError as error:
         _needed(error)
-    from onceway.logs import logger
-    from onceway.loop import stop_signal
+    from onceway.base.logs import logger
+    from onceway.base.loop import stop_signal
 
     name = options["name"]
     guarding: Guarding = options["guarding"]
@@ -135,7 +135,7 @@ async def _watch(predicate: str, count: int | None, server: str, tls: Any) -> in
         from edges.metadata.client import Change, Client, MetadataError
     except ImportError as error:
         _needed(error)
-    from onceway.loop import on_stop_signals
+    from onceway.base.loop import on_stop_signals
 
     task = asyncio.current_task()
     assert task is not None

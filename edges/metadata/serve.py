@@ -19,15 +19,15 @@ from amqp10.sasl import Failure, Pending, Step, Success
 from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
+from onceway.base.logs import Log, logger
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
 from onceway.client.signals import Changes
 from onceway.client.subscriber import Subscriber
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
-from onceway.guard import Guard
-from onceway.logs import Log, logger
-from onceway.transport import UNSAID, Carrier
+from onceway.serve.guard import Guard
+from onceway.serve.transport import UNSAID, Carrier
 from router.links.negotiation import Unauthorized
 from router.links.predicate import Predicate, PredicateError
 from router.policies import NOBODY, Direction, Identity

@@ -179,7 +179,7 @@ def pull_command(
 
 
 async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
-    from onceway.loop import on_stop_signals
+    from onceway.base.loop import on_stop_signals
 
     task = asyncio.current_task()
     assert task is not None
@@ -258,7 +258,7 @@ def serve_command(
     """
 
     if parent is not None:
-        from onceway.parent import die_with
+        from onceway.host.parent import die_with
 
         die_with(parent)
     plan = _plan(what, name, access, listen, guarding)
@@ -284,10 +284,10 @@ class _Plan:
 def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], guarding: Guarding) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
-    from onceway.checked_file import load_kept
+    from onceway.base.values import format_host_port
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
-    from onceway.values import format_host_port
+    from onceway.state.checked_file import load_kept
     from router.policies import ANONYMOUS, owner_of
 
     urls = access.urls
@@ -335,9 +335,9 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], 
 
 async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     from edges.pipe.serve import StoreProcess
+    from onceway.base.logs import logger
+    from onceway.base.loop import stop_signal
     from onceway.client.driver import why_failed
-    from onceway.logs import logger
-    from onceway.loop import stop_signal
 
     log = logger("pipe", store=plan.name)
     process = StoreProcess(

@@ -1,7 +1,7 @@
 """Serves pipes to any AMQP client: links with distribution-mode copy, from a position on. What is consumed stays.
 
-The engine is the routers' (`amqp10`), one socket's side the routers' carrier, and `onceway.guard` says who may come in.
-`copying` is what a link does.
+The engine is the routers' (`amqp10`), one socket's side the routers' carrier, and `onceway.serve.guard` says who may
+come in. `copying` is what a link does.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from edges.pipe.messages import (
     REFUSED,
 )
 from edges.store import StoreError
+from onceway.base.logs import Log
 from onceway.errors import OncewayError
-from onceway.guard import Guard
-from onceway.logs import Log
-from onceway.transport import UNSAID, Carrier
+from onceway.serve.guard import Guard
+from onceway.serve.transport import UNSAID, Carrier
 from router.links.limits import LINKS
 from router.links.negotiation import Unauthorized
 from router.policies import ANONYMOUS, Identity

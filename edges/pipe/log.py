@@ -25,8 +25,8 @@ from edges.pipe.messages import (
     read_control,
 )
 from edges.store import Batch, Retention, Store, StoreFull
+from onceway.base.logs import Log
 from onceway.client.signals import Changes
-from onceway.logs import Log
 
 CHUNK: Final = 512  # records: what several readers share
 CHUNK_OCTETS: Final = 16 << 20

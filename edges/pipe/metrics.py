@@ -13,12 +13,12 @@ from prometheus_client.exposition import choose_encoder
 
 from edges.pipe.log import PipeLog
 from edges.pipe.messages import number_of
-from onceway.admin_access import Pages
-from onceway.metrics import authentication_failures
+from onceway.access.readers import Pages
+from onceway.operate.metrics import authentication_failures
 
 if TYPE_CHECKING:
     from edges.pipe.serve import StoredPipe
-    from onceway.guard import Guard
+    from onceway.serve.guard import Guard
 
 PREFIX: Final = "onceway_pipe"
 

@@ -46,6 +46,7 @@ from edges.pipe.messages import (
     Epochs,
     control_in,
 )
+from onceway.access.contexts import tls_context
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
@@ -55,7 +56,6 @@ from onceway.client.signals import Changes
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionFailed, OncewayError, UsageError
-from onceway.tls import tls_context
 from router.names import STORES
 
 CREDIT: Final = 8192

@@ -43,14 +43,14 @@ from edges.pipe.messages import (
 from edges.pipe.reader import Reader
 from edges.store import Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
+from onceway.base.logs import Log, logger
+from onceway.base.values import format_host_port
 from onceway.client.credentials import Who
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
 from onceway.errors import DeliveryRejected, OncewayError, UsageError
-from onceway.guard import Guard
-from onceway.logs import Log, logger
+from onceway.serve.guard import Guard
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
-from onceway.values import format_host_port
 from router.policies import ANONYMOUS
 
 if TYPE_CHECKING:

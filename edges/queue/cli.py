@@ -58,7 +58,7 @@ def serve_command(**options: Any) -> None:
 
 
 async def _serve(member: Member) -> int:
-    from onceway.loop import stop_signal
+    from onceway.base.loop import stop_signal
 
     failed = asyncio.ensure_future(member.until_failed())
     await asyncio.wait({stop_signal(), failed}, return_when=asyncio.FIRST_COMPLETED)

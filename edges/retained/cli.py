@@ -28,9 +28,10 @@ def command() -> None:
 @log_options
 def serve_command(file: Path, name: str, data: str, access: Access, parent: int | None, **options: Any) -> None:
     """Run a store of the topology file FILE, in the foreground."""
-    from onceway import logs, topology
-    from onceway.parent import die_with
-    from onceway.values import format_host_port
+    from onceway import topology
+    from onceway.base import logs
+    from onceway.base.values import format_host_port
+    from onceway.host.parent import die_with
     from router.mqtt.retained import stores_of
 
     if parent is not None:
@@ -52,7 +53,7 @@ def serve_command(file: Path, name: str, data: str, access: Access, parent: int 
 
 async def _serve(name: str, address: str, data: str, access: Access) -> int:
     from edges.retained.serve import RetainedStore
-    from onceway.loop import stop_signal
+    from onceway.base.loop import stop_signal
 
     store = RetainedStore(name, address, routers=access.urls, data=data, **access.shown())
     stopped = stop_signal()

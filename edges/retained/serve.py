@@ -19,9 +19,9 @@ from typing import Final
 import onceway
 from edges.store import Batch as Changes
 from edges.store import Store, open_store
+from onceway.base.logs import logger
 from onceway.client.delivery import Batch
 from onceway.client.publisher import Publisher
-from onceway.logs import logger
 from onceway.topology.mqtt import store_subscription
 from router.mqtt.conversion import Stamp
 from router.mqtt.retained import end, question, read

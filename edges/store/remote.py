@@ -23,8 +23,8 @@ import aiohttp
 from aiohttp import web
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, Store, StoreError, StoreFull
+from onceway.base.logs import logger
 from onceway.client.driver import why_failed
-from onceway.logs import logger
 
 DONE: Final = "remote/"  # keys with the numbers of commits that were done: DONE client / life / number modulo RING
 RING: Final = 64  # commits of a client that may be without an answer

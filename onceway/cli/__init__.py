@@ -93,8 +93,8 @@ def cli() -> None:
 
 def main() -> None:
     """The installed command. The user's mistakes end in exit code 2, without a traceback."""
+    from onceway.base.logs import keep_standard_streams
     from onceway.errors import UsageError
-    from onceway.logs import keep_standard_streams
     from onceway.topology.document import ConfigError
 
     keep_standard_streams()

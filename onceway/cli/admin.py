@@ -203,7 +203,7 @@ async def _close(sockets: Mapping[str, Path], page: str, names: dict[str, Any], 
 
 async def _ask_one(sockets: Mapping[str, Path], page: str, arguments: dict[str, Any]) -> str:
     """The first of these routers that does it. ControlError if none can."""
-    from onceway.control import ControlError, call
+    from onceway.operate.control import ControlError, call
 
     refused: ControlError | None = None
     for router, socket in sockets.items():
@@ -219,7 +219,7 @@ async def _ask_one(sockets: Mapping[str, Path], page: str, arguments: dict[str, 
 
 async def _ask_all(sockets: Mapping[str, Path], page: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The answers of the routers that know what the arguments name. ControlError if none does."""
-    from onceway.control import ControlError, NotRunning, call
+    from onceway.operate.control import ControlError, NotRunning, call
 
     answers: dict[str, Any] = {}
     unknown: list[ControlError] = []

@@ -11,7 +11,7 @@ import click
 from onceway import topology
 
 if TYPE_CHECKING:
-    from onceway.logs import Log
+    from onceway.base.logs import Log
 
 
 @click.command("check")
@@ -38,7 +38,8 @@ def file_or_last_checked(
     try:
         return topology.load(file), ""
     except topology.ConfigError as error:
-        from onceway import checked_file, state
+        from onceway import state
+        from onceway.state import checked_file
 
         last = None if fresh else checked_file.after_a_death(Path(file), state.state_base(state_dir), routers)
         if last is None:

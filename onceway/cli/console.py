@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from onceway import topology
+from onceway.access.contexts import tls_context
 from onceway.cli.options import say
 from onceway.cli.sockets import listener_options, login_of, places_of
-from onceway.probe import Probe
-from onceway.tls import tls_context
+from onceway.operate.probe import Probe
 
 PORT = 8670
 
@@ -45,7 +45,7 @@ def command(
       onceway console shop.yaml
       onceway console shop.yaml --open --user ops --ca ca.pem
     """
-    from onceway.loop import run
+    from onceway.base.loop import run
 
     with contextlib.suppress(KeyboardInterrupt):
         run(_serve(file, port, opened, ca, login_of(user, password_file), state_dir, network))

@@ -35,8 +35,8 @@ def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, s
     """
     from rich.console import Console
 
+    from onceway.base.loop import run as run_loop
     from onceway.demo.story import DemoFailed, Plan, ledger_table, run, sums_table
-    from onceway.loop import run as run_loop
 
     console = Console(stderr=True)
     try:

@@ -51,7 +51,7 @@ def command(
 
 
 async def _drain(router: str, socket: Path, timeout_s: float, as_json: bool) -> int:
-    from onceway.control import call
+    from onceway.operate.control import call
 
     began = time.monotonic()
     await call(socket, "POST", "/drain", {"timeout_s": timeout_s})
@@ -80,7 +80,7 @@ async def _drain(router: str, socket: Path, timeout_s: float, as_json: bool) -> 
 
 
 async def _undo(router: str, socket: Path, as_json: bool) -> int:
-    from onceway.control import call
+    from onceway.operate.control import call
 
     await call(socket, "POST", "/undrain", {})
     click.echo(json.dumps({"router": router, "state": "ready"}) if as_json else f"router {router} takes clients again")

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from onceway.base.logs import LEVELS, ClientFilter, Options, configure
 from onceway.errors import UsageError
-from onceway.logs import LEVELS, ClientFilter, Options, configure
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import click
 
-from onceway.values import read_size
+from onceway.base.values import read_size
 from router.names import GUARANTEES
 
 if TYPE_CHECKING:
     from onceway import Connection, Credentials
-    from onceway.guard import Guard
-    from onceway.logs import Log
+    from onceway.base.logs import Log
+    from onceway.serve.guard import Guard
     from onceway.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ def _without_password(ctx: click.Context, param: click.Parameter, value: str, te
 
 def host_port(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
     """Parses options such as `--listen 8443` or `--listen 0.0.0.0:8443`."""
-    from onceway.values import read_host_port
+    from onceway.base.values import read_host_port
 
     try:
         return None if value is None else read_host_port(value, "127.0.0.1")
@@ -148,7 +148,7 @@ class Access:
 
     def _credentials(self) -> Credentials | None:
         import onceway
-        from onceway.cli.secrets import read_secret, secret_of
+        from onceway.access.secrets import read_secret, secret_of
 
         if (token_file := self.token_file) is not None:
             if self.user is not None:
@@ -207,8 +207,8 @@ class Guarding:
 
     def check(self, listen: tuple[str, int]) -> None:
         """UsageError where strangers could read and change all, and nobody has said that they may."""
+        from onceway.base.values import is_loopback
         from onceway.errors import UsageError
-        from onceway.values import is_loopback
 
         if self.tls and self.topology is None:
             raise UsageError("--tls without --topology: name the file that has the profile")
@@ -219,7 +219,7 @@ class Guarding:
     def guard(self, name: str, log: Log) -> Guard:
         """UsageError or ConfigError if a file cannot be used."""
         from onceway.errors import UsageError
-        from onceway.guard import Guard
+        from onceway.serve.guard import Guard
 
         def profile(topology: Topology) -> str:
             if self.tls and self.tls not in topology.tls:
@@ -328,8 +328,8 @@ class LinkPlan:
 
 def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:
     """Runs `main` and exits with its result. An OncewayError is printed in one line, and the exit code is 1."""
+    from onceway.base.loop import run
     from onceway.errors import OncewayError, UsageError
-    from onceway.loop import run
 
     try:
         sys.exit(run(main))

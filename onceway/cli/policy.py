@@ -38,7 +38,8 @@ def command() -> None:
 )
 def test(user: str, direction: str, address: str, file: str, groups: tuple[str, ...]) -> None:
     """Say whether USER may send to ADDRESS, or receive from it. Exit 0: yes; 1: no."""
-    from onceway import authentication, topology
+    from onceway import topology
+    from onceway.access import authentication
     from router.config import is_dynamic
     from router.links.negotiation import Unauthorized
     from router.policies import NOBODY, Identity, allowed, concerning

@@ -61,7 +61,7 @@ def command(**options: Any) -> None:
 
 
 async def _publish(plan: Plan) -> int:
-    from onceway.loop import on_stop_signals
+    from onceway.base.loop import on_stop_signals
 
     async with plan.connect("publish") as connection:
         publisher = await connection.publisher(

@@ -35,9 +35,9 @@ def command(file: str, dry_run: bool, state_dir: Path | None) -> None:
     loaded = topology.load(file)
     warn_of(loaded)
     from onceway import state
-    from onceway.control import SUPERVISOR
+    from onceway.base.loop import run
     from onceway.errors import UsageError
-    from onceway.loop import run
+    from onceway.operate.control import SUPERVISOR
 
     directory = state.state_dir(loaded.network, state_dir)
     try:
@@ -109,8 +109,8 @@ class _Answers:
 
 
 async def _ask(loaded: topology.Topology, sockets: Iterable[Path], *, dry_run: bool) -> _Answers:
-    from onceway.control import SUPERVISOR, ControlError, NotRunning, call
-    from onceway.reload import PAGE, arguments
+    from onceway.operate.control import SUPERVISOR, ControlError, NotRunning, call
+    from onceway.operate.reload import PAGE, arguments
 
     told, refused = _Answers(), []
     given = arguments(loaded, dry_run=dry_run)
@@ -160,8 +160,8 @@ async def _elsewhere(loaded: topology.Topology, names: list[str]) -> list[str]:
     """What routers on other hosts have."""
     import asyncio
 
-    from onceway.listeners import admin_url
-    from onceway.probe import Probe
+    from onceway.operate.probe import Probe
+    from onceway.serve.ports import admin_url
 
     async with Probe() as probe:
         found = await asyncio.gather(*(probe.status(admin_url(loaded, name)) for name in names))

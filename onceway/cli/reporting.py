@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from onceway import logs
+from onceway.base import logs
 from onceway.cli.tables import COUNTS, Column, count_cells, router_table
-from onceway.supervisor import Child, State, Supervisor
+from onceway.host.supervisor import Child, State, Supervisor
 from onceway.topology import Topology, format_host_port
 
 _COLOURS = {

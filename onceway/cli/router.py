@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from onceway import topology
-from onceway.checked_file import load_kept
 from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
 from onceway.cli.log_options import log_options, start_logging
 from onceway.cli.options import state_dir_option
+from onceway.state.checked_file import load_kept
 from onceway.topology.document import suggest
 
 
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Run router NAME of the topology FILE in the foreground; SIGTERM or Ctrl-C drains and stops it."""
     if parent is not None:
-        from onceway.parent import die_with
+        from onceway.host.parent import die_with
 
         die_with(parent)
     if forks is not None:
@@ -59,10 +59,13 @@ def command(
     else:  # the supervisor has warned already
         loaded, broken = load_kept(file), broken_file
     known_router(loaded, name)
-    from onceway import last_life, logs, start, state
-    from onceway.listeners import check_free
-    from onceway.loop import run
-    from onceway.process import run_router
+    from onceway import state
+    from onceway.base import logs
+    from onceway.base.loop import run
+    from onceway.host import start
+    from onceway.host.process import run_router
+    from onceway.serve.ports import check_free
+    from onceway.state import last_life
 
     start_logging(log)
     directory = state.state_dir(loaded.network, state_dir)
@@ -90,8 +93,7 @@ def command(
 
 def _fork_routers(descriptor: int) -> None:
     """Imports what a router needs, and forks routers; runs one in each forked process."""
-    from onceway import management, process  # noqa: F401 - for the routers
-    from onceway.forks import serve
+    from onceway.host.forks import serve
 
     arguments = serve(descriptor)
     if arguments is not None:

@@ -12,12 +12,12 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from onceway import state
+from onceway.access.secrets import read_secret
 from onceway.cli.options import file_option, password_option, say, state_dir_option, user_option
-from onceway.cli.secrets import read_secret
-from onceway.control import SUPERVISOR, socket_path
 from onceway.errors import UsageError
-from onceway.listeners import admin_url
-from onceway.probe import LOCAL
+from onceway.operate.control import SUPERVISOR, socket_path
+from onceway.operate.probe import LOCAL
+from onceway.serve.ports import admin_url
 from onceway.topology import Topology
 from onceway.topology.document import suggest
 
@@ -104,8 +104,8 @@ def _sockets(directory: Path) -> dict[str, Path]:
 
 def run_action(main: Coroutine[Any, Any, int]) -> NoReturn:
     """Runs `main` and exits with its result: 2 for arguments that a router refuses, 1 for other errors."""
-    from onceway.control import ControlError
-    from onceway.loop import run
+    from onceway.base.loop import run
+    from onceway.operate.control import ControlError
 
     try:
         sys.exit(run(main))

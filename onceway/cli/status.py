@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
+from onceway.access.contexts import tls_context
 from onceway.cli.options import without_password
 from onceway.cli.sockets import listener_options, login_of, places_of
-from onceway.probe import Probe, Status
-from onceway.tls import tls_context
+from onceway.operate.probe import Probe, Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,7 +79,7 @@ def command(
 
     The exit code is 1 if a router does not answer or is not ready; with --watch, at the end.
     """
-    from onceway.loop import run
+    from onceway.base.loop import run
 
     asked = Asked(target, timeout, as_json, state_dir, network, ca, login_of(user, password_file))
     watching = _Watch(asked, interval)

@@ -68,7 +68,7 @@ def command(*, accept: str, **options: Any) -> None:
 
 
 async def _subscribe(plan: Plan) -> int:
-    from onceway.loop import on_stop_signals
+    from onceway.base.loop import on_stop_signals
 
     tally = Tally()
 

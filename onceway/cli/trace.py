@@ -15,8 +15,8 @@ from onceway import topology
 from onceway.cli.options import state_dir_option, without_password
 from onceway.cli.sockets import sockets_by_url
 from onceway.cli.status import admin_address
-from onceway.listeners import admin_url
-from onceway.probe import ROUTER_WITHIN_S, Probe
+from onceway.operate.probe import ROUTER_WITHIN_S, Probe
+from onceway.serve.ports import admin_url
 
 PREFIX = 16  # bytes of an outgoing tag before the publisher's own
 FINAL = ("accepted", "rejected")
@@ -56,7 +56,7 @@ def command(
 
     The exit code is 1 if no router knows the delivery, or a router does not answer.
     """
-    from onceway.loop import run
+    from onceway.base.loop import run
 
     container, _, name = publisher.partition("/")
     query = {

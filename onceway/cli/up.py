@@ -14,7 +14,7 @@ from onceway.cli.options import state_dir_option
 from onceway.cli.router import known_router
 
 if TYPE_CHECKING:
-    from onceway.start import Wanted
+    from onceway.host.start import Wanted
     from onceway.topology import Topology
 
 
@@ -76,14 +76,15 @@ def command(
         chosen = [known_router(loaded, name) for name in wished]
         names = [name for name in names if name in chosen]
     run_stores = _stores(loaded, stores, only)
-    from onceway import last_life, state
+    from onceway import state
+    from onceway.base.logs import reopen
+    from onceway.base.loop import on_hangup, on_stop_signals, run
     from onceway.cli.reporting import reporter_for
-    from onceway.listeners import check_free
-    from onceway.logs import reopen
-    from onceway.loop import on_hangup, on_stop_signals, run
-    from onceway.start import refuse_fresh_beside
-    from onceway.stores import Stores, store_command
-    from onceway.supervisor import Supervisor
+    from onceway.host.start import refuse_fresh_beside
+    from onceway.host.stores import Stores, store_command
+    from onceway.host.supervisor import Supervisor
+    from onceway.serve.ports import check_free
+    from onceway.state import last_life
 
     directory = state.state_dir(loaded.network, state_dir)
     options = read_options(log)
@@ -143,7 +144,7 @@ def _stores(loaded: Topology, given: str | None, only: str | None) -> list[str] 
     """The stores to run; None: all that the file has, also later."""
     if given is None:
         return None if only is None else []
-    from onceway.stores import store_plans
+    from onceway.host.stores import store_plans
 
     names = [name.strip() for name in given.split(",") if name.strip()]
     there = store_plans(loaded)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from onceway.cli.secrets import read_secret
+from onceway.access.secrets import read_secret
 from onceway.errors import UsageError
 
 if TYPE_CHECKING:
-    from onceway.users import Users
+    from onceway.access.users import Users
 
 DEFAULT_FILE: Final = "users.json"
 
@@ -53,7 +53,7 @@ def command() -> None:
 @file_option
 def add(name: str, groups: tuple[str, ...], password_file: str | None, path: Path) -> None:
     """Add a user; the first one makes the file."""
-    from onceway.users import User, Users, user_name, with_password
+    from onceway.access.users import User, Users, user_name, with_password
 
     name = user_name(name)
     with _changing(path, new=True) as (users, store):
@@ -70,7 +70,7 @@ def add(name: str, groups: tuple[str, ...], password_file: str | None, path: Pat
 @file_option
 def password(name: str, password_file: str | None, path: Path) -> None:
     """Give a user another password."""
-    from onceway.users import Users, with_password
+    from onceway.access.users import Users, with_password
 
     with _changing(path) as (users, store):
         name = _known(users, name, path)
@@ -85,7 +85,7 @@ def password(name: str, password_file: str | None, path: Path) -> None:
 @file_option
 def groups(name: str, groups: tuple[str, ...], path: Path) -> None:
     """Put a user in these groups, and in no others."""
-    from onceway.users import Users
+    from onceway.access.users import Users
 
     with _changing(path) as (users, store):
         name = _known(users, name, path)
@@ -98,7 +98,7 @@ def groups(name: str, groups: tuple[str, ...], path: Path) -> None:
 @file_option
 def remove(name: str, path: Path) -> None:
     """Remove a user. A reload closes the user's connections."""
-    from onceway.users import Users
+    from onceway.access.users import Users
 
     with _changing(path) as (users, store):
         name = _known(users, name, path)
@@ -110,7 +110,7 @@ def remove(name: str, path: Path) -> None:
 @file_option
 def list_(path: Path) -> None:
     """List the users and their groups."""
-    from onceway.users import load_users
+    from onceway.access.users import load_users
 
     for name, user in sorted(load_users(path).by_name.items()):
         click.echo(f"{name}\t{','.join(user.groups)}".rstrip())
@@ -121,7 +121,7 @@ class _Store:
         self._path = path
 
     def __call__(self, users: Users) -> None:
-        from onceway.users import store_users
+        from onceway.access.users import store_users
 
         try:
             store_users(self._path, users)
@@ -132,7 +132,7 @@ class _Store:
 @contextmanager
 def _changing(path: Path, *, new: bool = False) -> Iterator[tuple[Users, _Store]]:
     """The users, and what stores them; one command at a time. new: the file may be missing."""
-    from onceway.users import Users, load_users
+    from onceway.access.users import Users, load_users
 
     lock = path.with_name(f".{path.name}.lock")
     try:
@@ -147,8 +147,8 @@ def _changing(path: Path, *, new: bool = False) -> Iterator[tuple[Users, _Store]
 
 
 def _known(users: Users, name: str, path: Path) -> str:
+    from onceway.access.users import user_name
     from onceway.topology.document import suggest
-    from onceway.users import user_name
 
     name = user_name(name)
     if name not in users.by_name:

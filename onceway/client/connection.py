@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from amqp10.settings import ConnectionSettings
+from onceway.access.contexts import tls_context
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
 from onceway.client.driver import TCP_TIMEOUT_S, Driver
@@ -27,7 +28,6 @@ from onceway.client.reports import PublicationsUndecided, Report, RouterLost, Su
 from onceway.client.subscriber import Subscriber
 from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
-from onceway.tls import tls_context
 from router.names import GUARANTEES, Guarantee
 
 NAMED_TIMEOUT_S = 1.0  # for a router that is not in the list, and was named by one that is being drained

@@ -15,9 +15,9 @@ from typing import Final, TypedDict
 from amqp10.errors import EncodeError
 from amqp10.sasl import Anonymous, Bearer, ClientChoice, ClientMechanism, External, Plain
 from amqp10.scram import HASHES, PLUS, Scram
+from onceway.base.values import is_loopback
 from onceway.client.urls import RouterUrl
 from onceway.errors import UsageError
-from onceway.values import is_loopback
 
 NONCE_BYTES: Final = 18
 PLAIN: Final = "PLAIN"

@@ -20,7 +20,9 @@ from typing import Any
 from amqp10.errors import CONNECTION_FORCED, CONNECTION_REDIRECT, UNAUTHORIZED_ACCESS
 from amqp10.events import ConnectionClosed as EngineClosed
 from amqp10.settings import ConnectionSettings
-from onceway.certificates import end_point
+from onceway.access.certificates import end_point
+from onceway.access.contexts import reason
+from onceway.base.websocket import DialledWebSocket
 from onceway.client import clock
 from onceway.client.clock import now_s
 from onceway.client.journal import Journal, MemoryJournal
@@ -43,8 +45,6 @@ from onceway.client.subscriber import Subscriber
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
-from onceway.tls import reason
-from onceway.websocket import DialledWebSocket
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
 DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close

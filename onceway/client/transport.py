@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Protocol, cast
 
-from onceway.websocket import DialledWebSocket
+from onceway.base.websocket import DialledWebSocket
 
 BUFFER_SIZE = 256 * 1024
 

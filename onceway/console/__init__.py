@@ -5,8 +5,8 @@
     GET  /console/address?name=  the links of one address at each of these routers
     POST /console/act            an action on one of them, where whoever serves the console may act
 
-A router's admin listener serves it for that router (`onceway.management`), and reads only. `onceway console` serves it
-for all routers of a file (`onceway.console.served`), with the actions of the control sockets.
+A router's admin listener serves it for that router (`onceway.host.management`), and reads only. `onceway console`
+serves it for all routers of a file (`onceway.console.served`), with the actions of the control sockets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from onceway.admin_access import HEADERS
-from onceway.control import ControlError
-from onceway.status import Document
+from onceway.access.readers import HEADERS
+from onceway.operate.control import ControlError
+from onceway.operate.status import Document
 
 EVERY_S: Final = 1.0
 STREAMS: Final = 20  # open at once; more get a 503

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from onceway.admin_access import closed_to_pages
+from onceway.access.readers import closed_to_pages
 from onceway.console import Console, View
-from onceway.control import ControlError, call
-from onceway.probe import Probe
-from onceway.status import Document
+from onceway.operate.control import ControlError, call
+from onceway.operate.probe import Probe
+from onceway.operate.status import Document
 
 HOST: Final = "127.0.0.1"
 ACTIONS: Final = (

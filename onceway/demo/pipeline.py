@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from onceway.parent import die_with
+from onceway.host.parent import die_with
 from onceway.spark.session import NoSpark, session
 
 if TYPE_CHECKING:

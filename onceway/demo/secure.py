@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import onceway
+from onceway.access.users import User, Users, store_users, with_password
 from onceway.errors import UsageError
-from onceway.users import User, Users, store_users, with_password
 
 MODES: Final = ("plain", "tls", "mutual")
 

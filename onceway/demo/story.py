@@ -18,16 +18,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from onceway import logs, topology
+from onceway import topology
+from onceway.base import logs
 from onceway.demo.applications import Reach, publish, subscribe
 from onceway.demo.lake import Lake, LakeFailed
 from onceway.demo.lake_audit import Audit
 from onceway.demo.ledger import LAKE, Ledger, PublisherNotes, SubscriberNotes, judge
 from onceway.demo.secure import Secure
 from onceway.errors import UsageError
-from onceway.listeners import KINDS, free_ports, listeners, try_listen
+from onceway.host.supervisor import State, Supervisor
+from onceway.serve.ports import KINDS, free_ports, listeners, try_listen
 from onceway.spark.session import missing
-from onceway.supervisor import State, Supervisor
 from onceway.topology import Topology, format_host_port
 
 PUBLISHERS = {"web": "a", "phone": "a"}  # name, and the router it starts at

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from onceway import supervisor
+from onceway.host import supervisor
 from onceway.topology import Topology
 
 STOP_GRACE_S: Final = int(supervisor.STOP_WITHIN_S) + 15

@@ -30,7 +30,7 @@ class Access:
 
     def arguments(self) -> dict[str, Any]:
         """`tls` and `credentials` of `onceway.connect`, the files read now. UsageError if one cannot be used."""
-        from onceway.tls import tls_context
+        from onceway.access.contexts import tls_context
 
         given = self.ca or self.certificate or self.key
         return {
@@ -39,7 +39,7 @@ class Access:
         }
 
     def _credentials(self) -> Credentials | None:
-        from onceway.cli.secrets import secret_of
+        from onceway.access.secrets import secret_of
         from onceway.client.credentials import Credentials
 
         token_file = self.token_file

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from onceway.base.values import format_duration, read_count, read_duration, read_size
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
 from onceway.spark.access import NO_ACCESS, Access, take_access
 from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
-from onceway.values import format_duration, read_count, read_duration, read_size
 
 Form = Literal["text", "pattern", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration",
                "retention", "word", "boolean", "offsets", "time", "write id"]  # fmt: skip

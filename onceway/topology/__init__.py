@@ -2,7 +2,7 @@
 
 `load` gives a `Topology` or raises `ConfigError` with every problem of the file at once, each with line, place and
 remedy.  What a file may contain is written in `sections`, with places and remedies made in `document` and the forms of
-durations, sizes and ports in `onceway.values`; for people it is in docs/topology.md.
+durations, sizes and ports in `onceway.base.values`; for people it is in docs/topology.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from onceway.base.values import format_duration, format_host_port
 from onceway.topology.document import ConfigError, Problem, Problems, compose
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
 from onceway.topology.sections import read_topology
-from onceway.values import format_duration, format_host_port
 
 __all__ = [
     "ConfigError",

@@ -1,7 +1,7 @@
 """`admin` of a topology file: whether the admin listeners have TLS, who may read there, and who may act.
 
-Acting is for clients of AMQP only, with `$management` (`onceway.amqp_management`). Admin listeners read only, and the
-control sockets are for the user that a router runs as (`onceway.control`).
+Acting is for clients of AMQP only, with `$management` (`onceway.operate.node`). Admin listeners read only, and the
+control sockets are for the user that a router runs as (`onceway.operate.control`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What changes from one topology file to the next, in lines for people, and when each change takes effect.
 
 When a change of each key takes effect in running routers is in docs/topology.md. Nothing is applied here: that is
-`onceway.server`.
+`onceway.serve.server`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onceway.base.values import format_duration, format_host_port, format_size
 from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
@@ -17,7 +18,6 @@ from onceway.topology.model import SCHEMES, Topology
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS
-from onceway.values import format_duration, format_host_port, format_size
 from router.config import AddressConfig, Limits, UserLimits
 
 MOST_FASTER: Final = 3

@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeVar
 
 import yaml
 
+from onceway.base.values import format_duration, read_count, read_duration, read_size, read_switch
 from onceway.errors import OncewayError
-from onceway.values import format_duration, read_count, read_duration, read_size, read_switch
 
 T = TypeVar("T")
 

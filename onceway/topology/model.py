@@ -8,11 +8,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from onceway.base.values import format_host_port
 from onceway.topology.admin import AdminRules
 from onceway.topology.document import Problem
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
-from onceway.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]

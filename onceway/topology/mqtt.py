@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from mqtt import name_fault
 from mqtt.topics import SHARE, filter_fault
+from onceway.base.values import read_name
 from onceway.topology.document import Entry, read_quantity
-from onceway.values import read_name
 from router.config import SHARED, AddressConfig
 from router.mqtt.lease import SESSIONS
 from router.mqtt.retained import LINK

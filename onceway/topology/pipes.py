@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from onceway.base.values import format_host_port, read_host_port, read_name
 from onceway.client.urls import has_password
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
 from onceway.topology.tls import TlsProfile, read_profile_name
-from onceway.values import format_host_port, read_host_port, read_name
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from onceway.base.values import read_switch
 from onceway.topology.document import Entry, Item
-from onceway.values import read_switch
 from router.policies import EVERYONE, NOBODY, USER, Policy
 
 POLICY_KEYS: Final = ("users", "groups", "send", "receive", "dynamic", "anonymous")

@@ -1,6 +1,6 @@
 """`sasl` of a topology file: how clients say who they are.
 
-Nothing is opened here, since a file is also read where its users are not. `onceway.authentication` opens them.
+Nothing is opened here, since a file is also read where its users are not. `onceway.access.authentication` opens them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
+from onceway.base.values import read_switch
 from onceway.topology.document import Entry, Item
-from onceway.values import read_switch
 
 SASL_KEYS: Final = ("mechanisms", "users", "plain_without_tls", "certificates", "tokens")
 RULE_KEYS: Final = ("from", "match", "user")
@@ -70,7 +70,7 @@ class Sasl:
     """How clients say who they are. None in its place: nobody has to."""
 
     mechanisms: tuple[str, ...]
-    users: Path | None = None  # a file of `onceway.users`, as written: relative to the topology file
+    users: Path | None = None  # a file of `onceway.access.users`, as written: relative to the topology file
     plain_without_tls: bool = False
     certificates: tuple[CertificateRule, ...] = ()
     tokens: TokenRules | None = None

@@ -12,6 +12,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from onceway.base.values import (
+    format_duration,
+    format_host_port,
+    is_unspecified,
+    read_host,
+    read_host_port,
+    read_name,
+    read_switch,
+)
 from onceway.topology.admin import read_admin
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
@@ -28,15 +37,6 @@ from onceway.topology.subscriptions import (
 )
 from onceway.topology.tls import TlsProfile, check_trunks_stay, read_profile_name, read_tls, read_trunks
 from onceway.topology.websocket import read_websocket
-from onceway.values import (
-    format_duration,
-    format_host_port,
-    is_unspecified,
-    read_host,
-    read_host_port,
-    read_name,
-    read_switch,
-)
 from router.config import AddressConfig, Limits, NoSubscribers, OtherSubscriptions, RouterConfig, UserLimits
 from router.names import GUARANTEES, Guarantee
 

@@ -1,7 +1,7 @@
 """`tls` of a topology file: certificates and keys of listeners, as profiles with names.
 
-Nothing is opened here, since a file is also read where its keys are not. `onceway.tls` opens them. Paths stay as
-written, so that files that say the same compare equal wherever they are; `TlsProfile.at` makes them whole.
+Nothing is opened here, since a file is also read where its keys are not. `onceway.access.contexts` opens them. Paths
+stay as written, so that files that say the same compare equal wherever they are; `TlsProfile.at` makes them whole.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from onceway.base.values import format_host_port, is_loopback
 from onceway.topology.document import Entry, Item, suggest
-from onceway.values import format_host_port, is_loopback
 
 TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
 PAIR_KEYS: Final = ("certificate", "key")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from router.config import DYNAMIC_ADDRESS, is_dynamic
 from router.core.intervals import Range
@@ -166,3 +167,10 @@ class CountersByAddress:
 def age_s(ranges: list[Range], timeline: Timeline, now: float) -> float:
     """For how many seconds the first of these positions has been there; 0 if there is none."""
     return round(max(0.0, now - timeline.appended_at(ranges[0][0])), 3) if ranges else 0.0
+
+
+class Measured(NamedTuple):
+    """What a router counts; nothing here is a copy."""
+
+    counters: Mapping[str, Counters]  # by address, or `OTHER`
+    loop_lag: Histogram

@@ -1,8 +1,8 @@
 """One client's connection in the router: engine events to links, links' output back to the engine.
 
 Owns the `amqp10.Connection` and the ports of its links. Turns attaches into ports or refusals, and the end of a link,
-session or connection into calls of the core. Bytes and time come from the owner of the transport (`onceway.server`, or
-the simulator). Read `router.router` next.
+session or connection into calls of the core. Bytes and time come from the owner of the transport
+(`onceway.serve.server`, or the simulator). Read `router.router` next.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ a receiving link from a management node on the same connection. Towards the core
 A link without an address asks so, too, with messages whose `to` is a node's address: its requests are answered like
 those of a link to that node.
 
-What requests mean is not known here (`onceway.amqp_management`).
+What requests mean is not known here (`onceway.operate.node`).
 """
 
 from __future__ import annotations

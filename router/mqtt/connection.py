@@ -1,7 +1,7 @@
 """One client's MQTT connection in the router: packets to its session, and back.
 
-Bytes and time come from the owner of the transport (`onceway.server`). The handshake has three steps that may take
-time: who the client is, whether the router takes it, and the session's lease. Read `router.mqtt.session` next.
+Bytes and time come from the owner of the transport (`onceway.serve.server`). The handshake has three steps that may
+take time: who the client is, whether the router takes it, and the session's lease. Read `router.mqtt.session` next.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from onceway.access.users import User, Users, store_users
 from onceway.cli.policy import command
-from onceway.users import User, Users, store_users
 
 TOPOLOGY = """\
 network: shop

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from onceway.host.supervisor import STOP_WITHIN_S
 from onceway.render import STOP_GRACE_S
-from onceway.server import DRAIN_S
-from onceway.supervisor import STOP_WITHIN_S
+from onceway.serve.server import DRAIN_S
 from onceway.topology import shipped
 from tests.cli.conftest import onceway
 

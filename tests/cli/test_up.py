@@ -162,7 +162,7 @@ def test_a_supervisor_that_stood_still_itself_kills_nobody(pair_file: Path) -> N
 def test_a_router_whose_beats_end_by_a_fault_of_ours_stops(tmp_path: Path) -> None:
     """Its file would say that it died with the last of them."""
     path = LiveNetwork(tmp_path, ["a"]).topology_path
-    program = "from onceway.last_life import Heart; Heart.beat = None; from onceway.cli import main; main()"
+    program = "from onceway.state.last_life import Heart; Heart.beat = None; from onceway.cli import main; main()"
     command = [COMMAND[0], "-c", program, "router", str(path), "a", "--state-dir", str(tmp_path / "state")]
     done = subprocess.run(command, stderr=subprocess.PIPE, timeout=BOUND_S, text=True, check=False)
     assert done.returncode == 1

@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from onceway.users import load_users
+from onceway.access.users import load_users
 from tests.cli.conftest import onceway
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from onceway.logs import LIMITED
+from onceway.base.logs import LIMITED
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("router", "interrouter", "onceway")

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from edges.bus.metrics import BusMetrics
 from edges.pipe.metrics import StoreCollector
-from onceway.guard import Guard
-from onceway.logs import logger
-from onceway.metrics import Metrics
-from onceway.overview import Measured
+from onceway.base.logs import logger
+from onceway.operate.metrics import Metrics
+from onceway.operate.status import Sums, summarize
+from onceway.serve.guard import Guard
 from onceway.spark.source.service import LogCollector
 from onceway.spark.wal import Wal
-from onceway.status import Sums, summarize
-from router.core.counters import CountersByAddress, Histogram
+from router.core.counters import CountersByAddress, Histogram, Measured
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"\bonceway_[a-z_]+\b")

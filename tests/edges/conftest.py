@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceway.loop import run
+from onceway.base.loop import run
 from tests.live import LiveNetwork
 
 BOUND_S = 60.0

@@ -36,12 +36,12 @@ from edges.pipe.listener import Listener
 from edges.pipe.log import open_log
 from edges.pipe.metrics import StoreCollector, StoreMetrics
 from edges.store import open_store
+from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.users import User, load_users, store_users, with_password
+from onceway.base.logs import logger
 from onceway.errors import OncewayError
-from onceway.guard import Guard
-from onceway.guesses import MOST_OF_ADDRESS
-from onceway.logs import logger
-from onceway.transport import UNSAID
-from onceway.users import User, load_users, store_users, with_password
+from onceway.serve.guard import Guard
+from onceway.serve.transport import UNSAID
 from tests.guarded import PASSWORD, Guarded
 from tests.live import ROOT, dying_with_us, wait_until
 from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
@@ -265,7 +265,7 @@ async def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
     edges: Edges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At a listener in this process, where failures are answered at once."""
-    monkeypatch.setattr("onceway.guesses.FREE", 1_000)
+    monkeypatch.setattr("onceway.access.guesses.FREE", 1_000)
     refused = r"refused: wrong user or password for '{}'"
     cases: list[tuple[onceway.Credentials | None, str, str]] = [(None, "does not offer ANONYMOUS", "")]
     for mechanism in (*SCRAM, "PLAIN"):

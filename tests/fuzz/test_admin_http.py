@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from onceway.admin import AdminServer
+from onceway.operate.pages import AdminServer
 from tests.onceway.test_admin import RAW, Made
 
 REQUEST = b"GET /status HTTP/1.1\r\nHost: a\r\nAccept: text/plain;q=0.5\r\nConnection: close\r\n\r\n"

@@ -28,7 +28,7 @@ import yaml
 from proton import Message
 
 from chaos.live.ports import free_port
-from onceway.amqp_management.entities import ATTRIBUTES
+from onceway.operate.node.entities import ATTRIBUTES
 from tests.guarded import PASSWORD, Guarded
 from tests.interop.messages import LARGEST, data_section, pattern
 from tests.interop.raw import MODES, Subscriber, publish, unique

@@ -214,7 +214,7 @@ def test_each_mechanism_and_each_reason_to_be_refused(
     judge: str, guarded: Guarded, issuer: Issuer, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("FREE", "MOST_OF_ADDRESS", "MOST_OF_USER"):  # guessing is late and then refused in other tests
-        monkeypatch.setattr(f"onceway.guesses.{bound}", 1_000)
+        monkeypatch.setattr(f"onceway.access.guesses.{bound}", 1_000)
 
     async def rhea(guarded: Guarded, tries: list[Case]) -> list[Told]:
         installed = request.getfixturevalue("rhea")

@@ -13,9 +13,9 @@ from proton import Delivery, Message
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SendException, SyncRequestResponse
 
-from onceway.amqp_management.entities import ATTRIBUTES
-from onceway.amqp_management.foreign import TYPES
-from onceway.users import User, Users, load_users, store_users, with_password
+from onceway.access.users import User, Users, load_users, store_users, with_password
+from onceway.operate.node.entities import ATTRIBUTES
+from onceway.operate.node.foreign import TYPES
 from tests.guarded import PASSWORD, Guarded
 
 Call = Callable[..., Message]

@@ -38,7 +38,7 @@ from mqtt import (
     Pubrel,
     encode,
 )
-from onceway.users import User, Users, store_users, with_password
+from onceway.access.users import User, Users, store_users, with_password
 from tests.live import PATIENT, LiveNetwork, wait_until
 from tests.pki import Pki
 

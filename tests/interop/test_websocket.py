@@ -18,8 +18,8 @@ import yaml
 
 import onceway
 from chaos.live.ports import free_port
+from onceway.base.loop import run
 from onceway.errors import ConnectionFailed
-from onceway.loop import run
 from tests.chromium import browser, chromium
 from tests.interop import messages
 from tests.interop.raw import unique

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from onceway.admin import AdminServer
-from onceway.listeners import reachable
-from onceway.overview import Measured, Overview, Pace, Source
-from onceway.probe import Probe
-from onceway.status import Sums, state_of, summarize
+from onceway.operate.overview import Overview, Pace, Source
+from onceway.operate.pages import AdminServer
+from onceway.operate.probe import Probe
+from onceway.operate.status import Sums, state_of, summarize
+from onceway.serve.ports import reachable
 from onceway.topology import format_host_port
-from router.core.counters import CountersByAddress, Histogram
+from router.core.counters import CountersByAddress, Histogram, Measured
 
 BOUND_S = 60.0
 RAW: dict[str, Any] = {
@@ -329,7 +329,7 @@ async def test_a_reader_gets_a_tenth_of_the_time() -> None:
         now += seconds
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onceway.overview.asyncio.sleep", sleep)
+        patch.setattr("onceway.operate.overview.asyncio.sleep", sleep)
         _, took = await pace.run(None for _ in range(1000))
     assert took < now / 8  # the clock itself takes time here
     assert max(slept) < 0.003

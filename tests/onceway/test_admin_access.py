@@ -13,17 +13,17 @@ import yaml
 
 import onceway
 from chaos.live.ports import free_port
-from onceway import authentication
-from onceway.admin_access import HEADERS
-from onceway.amqp_management.node import Node
-from onceway.guesses import MOST_OF_ADDRESS
-from onceway.listeners import admin_url
-from onceway.loop import run
-from onceway.management import Management
-from onceway.probe import Probe
-from onceway.server import RouterServer
+from onceway.access import authentication
+from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.readers import HEADERS
+from onceway.access.users import User, Users, store_users, with_password
+from onceway.base.loop import run
+from onceway.host.management import Management
+from onceway.operate.node.node import Node
+from onceway.operate.probe import Probe
+from onceway.serve.ports import admin_url
+from onceway.serve.server import RouterServer
 from onceway.topology import ConfigError, Topology, loads
-from onceway.users import User, Users, store_users, with_password
 from router.policies import Identity
 from router.reporting import NO_LOG
 from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer

@@ -18,10 +18,10 @@ from amqp10.frames import SASL_FRAME, SASL_HEADER, encode_frame
 from amqp10.performatives import SASL_OK, SaslInit, SaslOutcome
 from amqp10.types import Symbol
 from bench.processes import cpu_seconds
-from onceway.accepting import MOST_CONNECTIONS
-from onceway.guesses import MOST_OF_ADDRESS
-from onceway.listener_tls import Tls, server_context
-from onceway.neighbours import MOST_STRANGERS
+from onceway.access.accepting import MOST_CONNECTIONS
+from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.tls import Tls, server_context
+from onceway.serve.neighbours import MOST_STRANGERS
 from onceway.topology.tls import TlsProfile
 from tests.guarded import PASSWORD, Guarded
 from tests.live import wait_until

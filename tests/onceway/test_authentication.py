@@ -15,13 +15,13 @@ import pytest
 from cryptography import x509
 
 import onceway
-from onceway.authentication import user_of
-from onceway.certificates import end_point
+from onceway.access.authentication import user_of
+from onceway.access.certificates import end_point
+from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import AuthenticationFailed, ConnectionFailed
-from onceway.guesses import MOST_OF_ADDRESS
 from onceway.topology import ConfigError, loads
 from onceway.topology.sasl import CertificateRule
-from onceway.users import User, Users, load_users, store_users, with_password
 from tests.guarded import PASSWORD, Guarded
 from tests.pki import Pki
 
@@ -156,7 +156,7 @@ def test_files_with_secrets_that_everyone_can_read_are_named(tmp_path: Path) -> 
 def test_guessing_gets_slow_and_then_not_even_the_right_password_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.guesses.MOST_DELAY_S", 1.0)
+    monkeypatch.setattr("onceway.access.guesses.MOST_DELAY_S", 1.0)
     guarded = Guarded(tmp_path)
 
     async def story() -> None:

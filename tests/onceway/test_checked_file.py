@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onceway.checked_file import after_a_death, keep, kept_path
-from onceway.last_life import Heart
+from onceway.state.checked_file import after_a_death, keep, kept_path
+from onceway.state.last_life import Heart
 from onceway.topology import Topology, load
 
 TEXT = """\

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceway.client_carrier import (
+from onceway.serve.clients import (
     BULKY_FRAME,
     LARGE_FRAME,
     TOKEN,
@@ -17,7 +17,7 @@ from onceway.client_carrier import (
     ClientCarrier,
     Shares,
 )
-from onceway.transport import READ_S, READ_SIZE
+from onceway.serve.transport import READ_S, READ_SIZE
 
 
 class FakeTransport:

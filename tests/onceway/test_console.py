@@ -16,12 +16,12 @@ import aiohttp
 import pytest
 
 import onceway
+from onceway.base.loop import run
 from onceway.cli.sockets import sockets_by_url
 from onceway.console import PAGES
 from onceway.console.served import Served
-from onceway.listeners import admin_url
-from onceway.loop import run
-from onceway.probe import Probe
+from onceway.operate.probe import Probe
+from onceway.serve.ports import admin_url
 from onceway.topology import load
 from tests.chromium import Browser, browser, chromium
 from tests.live import LiveNetwork, wait_until

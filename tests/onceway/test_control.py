@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from onceway import control
-from onceway.control import ControlError, ControlSocket, NotRunning, call, socket_path
+from onceway.operate import control
+from onceway.operate.control import ControlError, ControlSocket, NotRunning, call, socket_path
 from onceway.topology import ConfigError
 
 

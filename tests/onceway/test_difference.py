@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onceway.base.values import format_size, read_size
 from onceway.topology import ConfigError, loads
 from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.difference import difference
@@ -16,7 +17,6 @@ from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
 from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
-from onceway.values import format_size, read_size
 
 OLD = """
 network: n

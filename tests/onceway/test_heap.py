@@ -10,7 +10,7 @@ import pytest
 from amqp10.frames import AMQP_HEADER
 from amqp10.performatives import Open
 from chaos.fuzz.targets import frame
-from onceway.heap import AGAIN_S, LONG_S, LOOK_EVERY_S, SLACK, Freezing, Trimming, trimmer
+from onceway.base.heap import AGAIN_S, LONG_S, LOOK_EVERY_S, SLACK, Freezing, Trimming, trimmer
 from tests.live import LiveNetwork, wait_until
 
 MIB = 1 << 20

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from onceway import connect, logs
-from onceway.logs import ClientFilter, Handler, LogFile, Options, logger
+from onceway import connect
+from onceway.base import logs
+from onceway.base.logs import ClientFilter, Handler, LogFile, Options, logger
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.cli.test_up import status
 from tests.live import LiveNetwork, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.live.ports import free_port
-from onceway import neighbours
+from onceway.serve import neighbours
 from tests.builds import puts_stand_ins
 from tests.serving import Served, until
 

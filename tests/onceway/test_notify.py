@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onceway.notify import Notifier
+from onceway.host.notify import Notifier
 from tests.cli.conftest import BOUND_S, COMMAND
 from tests.live import LiveNetwork
 from tests.running import Program

@@ -179,8 +179,8 @@ def test_links_in_the_documents_lead_somewhere(document: Path) -> None:
 
 
 def test_the_reference_names_every_key_and_default_of_a_topology() -> None:
+    from onceway.base.values import format_duration
     from onceway.topology.sections import ADDRESS_KEYS, ADDRESS_SETTINGS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
-    from onceway.values import format_duration
     from router.config import RouterConfig
 
     guide = (ROOT / "docs" / "topology.md").read_text()

@@ -9,8 +9,8 @@ import yaml
 
 import onceway
 from chaos.live.ports import free_port
+from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import LinkRefused
-from onceway.users import User, Users, load_users, store_users, with_password
 from tests.guarded import PASSWORD, Guarded
 
 MALLORYS = "builder"

@@ -13,7 +13,7 @@ import yaml
 import onceway
 from onceway import topology
 from onceway.client.reports import RouterLost
-from onceway.server import RouterServer
+from onceway.serve.server import RouterServer
 from tests.live import free_port
 from tests.onceway.test_server import until
 

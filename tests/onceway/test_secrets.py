@@ -20,10 +20,10 @@ from click.testing import CliRunner
 import onceway
 from chaos.live.ports import free_port
 from mqtt import Connect, Will, encode
+from onceway.access.users import load_users
+from onceway.base.loop import run
 from onceway.cli import cli
 from onceway.errors import OncewayError
-from onceway.loop import run
-from onceway.users import load_users
 from tests import needs
 from tests.guarded import BOUND_S, PASSWORD, Guarded
 

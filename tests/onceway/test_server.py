@@ -20,8 +20,8 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from onceway import topology
-from onceway.server import ALONE_S, DRAIN_S, MOST_READS, SWEPT, RouterServer
-from onceway.transport import HIGH_WATER
+from onceway.serve.server import ALONE_S, DRAIN_S, MOST_READS, SWEPT, RouterServer
+from onceway.serve.transport import HIGH_WATER
 from router.links.client_connection import OUTPUT_LIMIT
 from tests.live import free_port
 

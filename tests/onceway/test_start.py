@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from chaos.live.ports import free_port
-from onceway import start
 from onceway.errors import UsageError
+from onceway.host import start
 from onceway.topology import Topology, load
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from onceway import state
 from onceway.errors import UsageError
-from onceway.last_life import SLACK_S, Clocks, Heart, LastLife, clocks, last_life, lock
+from onceway.state.last_life import SLACK_S, Clocks, Heart, LastLife, clocks, last_life, lock
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_router_that_was_alive_in_this_very_moment_was_not_alive_in_the_future
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moment = Clocks("boot", 1000.0006, 1_700_000_000.0006)
-    monkeypatch.setattr("onceway.last_life.clocks", lambda: moment)
+    monkeypatch.setattr("onceway.state.last_life.clocks", lambda: moment)
     heart(tmp_path).beat()
     assert age(tmp_path, moment) == 0.0
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from onceway import topology
-from onceway.forks import Forks
-from onceway.listeners import check_free, try_listen
-from onceway.logs import Log, Message
-from onceway.parent import own_command
-from onceway.probe import Probe, Status
-from onceway.start import Start
-from onceway.supervisor import State, Supervisor
+from onceway.base.logs import Log, Message
+from onceway.host.forks import Forks
+from onceway.host.parent import own_command
+from onceway.host.start import Start
+from onceway.host.supervisor import State, Supervisor
+from onceway.operate.probe import Probe, Status
+from onceway.serve.ports import check_free, try_listen
 from onceway.topology import ConfigError, Topology
 from tests.live import free_port
 
@@ -154,7 +154,7 @@ async def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
             Deaf.asked += 1
             return await super().summary(url) if Deaf.hears else None
 
-    monkeypatch.setattr("onceway.supervisor.Probe", Deaf)
+    monkeypatch.setattr("onceway.host.supervisor.Probe", Deaf)
     lines = Lines()
     run = supervisor(pair, Fakes(pair), lines)
     running = await converged(run)
@@ -189,7 +189,7 @@ async def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair:
 async def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.supervisor.STEADY_S", math.inf)  # however long this machine takes to start one
+    monkeypatch.setattr("onceway.host.supervisor.STEADY_S", math.inf)  # however long this machine takes to start one
     loaded = make_topology(["a"], [], tmp_path)
     lines, fakes = Lines(), Fakes(loaded, a="dies")
     run = supervisor(loaded, fakes, lines)
@@ -204,7 +204,7 @@ async def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
 
 REFUSES_ONE = """
 import errno, os, sys
-from onceway.forks import serve
+from onceway.host.forks import serve
 fork, refusals = os.fork, [OSError(errno.EAGAIN, "refused")]
 def refuse():
     if refusals:

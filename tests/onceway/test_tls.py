@@ -18,10 +18,10 @@ import yaml
 
 import onceway
 from chaos.live.ports import free_port
-from onceway.certificates import end_point, first_certificate, validity
+from onceway.access.certificates import end_point, first_certificate, validity
+from onceway.access.tls import Tls, server_context
+from onceway.base.loop import run
 from onceway.errors import UsageError
-from onceway.listener_tls import Tls, server_context
-from onceway.loop import run
 from onceway.topology import ConfigError, loads
 from onceway.topology.tls import Pair, TlsProfile
 from tests.live import LiveNetwork

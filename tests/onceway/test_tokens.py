@@ -16,8 +16,8 @@ import yaml
 
 import onceway
 from amqp10.sasl import Failure
+from onceway.access.tokens import Holder, Tokens
 from onceway.errors import AuthenticationFailed, UsageError
-from onceway.tokens import Holder, Tokens
 from onceway.topology import ConfigError, loads
 from onceway.topology.sasl import TokenRules
 from tests.guarded import Guarded

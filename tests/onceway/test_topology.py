@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onceway import topology
+from onceway.base.values import format_duration, read_duration, read_size
 from onceway.topology import ConfigError
-from onceway.values import format_duration, read_duration, read_size
 
 HEAD = """\
 network: test

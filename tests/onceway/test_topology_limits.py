@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from onceway import topology
+from onceway.base.values import format_duration
 from onceway.topology import ConfigError
 from onceway.topology.limits import LIMITS, OF_A_LISTENER
-from onceway.values import format_duration
 from router.config import Limits, UserLimits
 
 HEAD = "network: test\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"

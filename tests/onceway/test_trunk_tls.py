@@ -15,11 +15,11 @@ import yaml
 import onceway
 from amqp10.sasl import Challenge, ServerMechanisms, Success
 from amqp10.scram import Scram
+from onceway.access.network_key import TrunkKey, read_trunk_key
+from onceway.access.trunks import certified_names
+from onceway.base.loop import run
 from onceway.errors import UsageError
-from onceway.loop import run
 from onceway.topology import ConfigError, format_host_port, loads
-from onceway.trunk_key import TrunkKey, read_trunk_key
-from onceway.trunk_tls import certified_names
 from tests.live import LiveNetwork
 from tests.pki import Pki
 from tests.serving import BOUND_S, Served, serving, until

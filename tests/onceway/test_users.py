@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from amqp10.scram import HASHES, derive
+from onceway.access.users import ITERATIONS, User, Users, load_users, store_users, user_name, with_password
 from onceway.errors import UsageError
-from onceway.users import ITERATIONS, User, Users, load_users, store_users, user_name, with_password
 
 
 def alice() -> Users:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from onceway.transport import HIGH_WATER, VIEW, Carrier
-from onceway.websocket import MESSAGE_MOST, DialledWebSocket, ListenerWebSocket
+from onceway.base.websocket import MESSAGE_MOST, DialledWebSocket, ListenerWebSocket
+from onceway.serve.transport import HIGH_WATER, VIEW, Carrier
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455, 1.3
 REQUEST = (

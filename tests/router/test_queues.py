@@ -14,7 +14,7 @@ from amqp10.runs import LinkFlow, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol
-from onceway.status import records
+from onceway.operate.status import records
 from router.config import AddressConfig, RouterConfig
 from router.core import messages as m
 from router.core.ports import Outcome

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from onceway.loop import run
+from onceway.base.loop import run
 from onceway.spark.files import BytesLike, Disk
 from onceway.spark.source.changing import Change
 from onceway.spark.source.ingest import serve

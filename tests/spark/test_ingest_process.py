@@ -131,7 +131,7 @@ def test_one_that_is_hung_up_is_not_started_again(ingest: MakeIngest) -> None:
 
 SIGTERM_AT_ITS_END = """
 import atexit, os, signal, sys
-from onceway.loop import run
+from onceway.base.loop import run
 from onceway.spark.source.ingest import serve
 atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))
 sys.exit(run(serve()))

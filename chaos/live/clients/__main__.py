@@ -7,7 +7,7 @@ import sys
 from chaos.judge.history import Writer
 from chaos.live.clients.options import parse
 from chaos.live.schedule import EDGES
-from onceway.parent import die_with
+from onceway.host.parent import die_with
 
 
 def main() -> None:

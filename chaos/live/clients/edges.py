@@ -25,12 +25,12 @@ from uuid import uuid4
 from chaos.judge.history import Writer
 from chaos.live.clients.options import body, read_body, say, shown
 from chaos.live.ports import free_port
-from onceway.loop import run as run_loop
-from onceway.parent import die_with
+from onceway.base.loop import run as run_loop
+from onceway.host.parent import die_with
 
 if TYPE_CHECKING:
     from edges.queue import Member
-    from onceway.guard import Guard
+    from onceway.serve.guard import Guard
 
 QUIET_S: Final = 2.0
 LOOK_S: Final = 0.01
@@ -119,8 +119,8 @@ def _topology(args: SimpleNamespace) -> str:
 
 def _guard(args: SimpleNamespace) -> Guard | None:
     """Of an edge's listener: as a router's."""
-    from onceway.guard import Guard
-    from onceway.logs import logger
+    from onceway.base.logs import logger
+    from onceway.serve.guard import Guard
 
     return Guard(ROUTER, logger("metadata"), _topology(args), lambda _: PROFILE) if args.ca else None
 

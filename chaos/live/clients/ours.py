@@ -13,11 +13,11 @@ import onceway
 from chaos.judge.history import Writer
 from chaos.live.clients.in_hand import InHand, ReadingJournal, without_outcome
 from chaos.live.clients.options import LINK, body, read_body, say, shown
+from onceway.base.loop import run as run_loop
 from onceway.client.delivery import Batch
 from onceway.client.publications import Publication
 from onceway.client.reports import LinkAttached, Report
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
-from onceway.loop import run as run_loop
 
 GUARANTEES = {"second": "exactly-once", "first": "at-least-once", "presettled": "at-most-once"}
 MOST_AT_ONCE = 200

@@ -89,7 +89,7 @@ class Pipe:
         return data
 
     def written(self, data: bytes) -> None:
-        """The router has written. As in `onceway.server`, it must pause when the transport's buffer fills."""
+        """The router has written. As in `onceway.serve.server`, it must pause when the transport's buffer fills."""
         self.r2c.extend(frames_of(data))
         self.unread += len(data)
         if self.high is not None and self.unread > self.high and not self.server.output_paused:

@@ -23,9 +23,9 @@ import json
 import signal
 import sys
 
+from onceway.base.loop import run
 from onceway.errors import OncewayError
-from onceway.loop import run
-from onceway.parent import die_with, watch
+from onceway.host.parent import die_with, watch
 from onceway.spark.source.changing import Change
 from onceway.spark.source.receiving import Ingest, Lines, all_of, say
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import resident_mb
-from onceway.guesses import DELAY_S, FREE, MOST_OF_ADDRESS
+from onceway.access.guesses import DELAY_S, FREE, MOST_OF_ADDRESS
 from tests.edges.bus.world import ROOT_KEY, TRUST, BusProcess, Sink, basic
 from tests.live import wait_until
 

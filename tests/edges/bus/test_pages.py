@@ -12,7 +12,7 @@ import pytest
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import REFRESH
 from edges.bus.server import BusServer
-from onceway.loop import run
+from onceway.base.loop import run
 from tests.chromium import browser, chromium
 from tests.edges.bus.described import judge
 from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink

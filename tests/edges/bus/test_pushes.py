@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edges.bus.pushes import MOST_OCTETS, Pushes, _Connection
-from onceway.loop import run
+from onceway.base.loop import run
 
 BODY = b'{"type":"noop"}'
 PLAIN = b"POST /topics/orders HTTP/1.1\r\nHost: bus\r\nAuthorization: Basic eDo=\r\nContent-Length: 15\r\n\r\n" + BODY

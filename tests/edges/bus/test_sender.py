@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from edges.bus.sender import Sender
-from onceway.loop import run
+from onceway.base.loop import run
 
 LONG_S = 60.0
 

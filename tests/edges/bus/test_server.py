@@ -17,7 +17,7 @@ from edges.bus.core import Bus, Topic
 from edges.bus.metrics import BusMetrics
 from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
-from onceway.loop import run
+from onceway.base.loop import run
 from tests.edges.bus.described import judge
 from tests.serving import until
 
@@ -62,7 +62,7 @@ def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyP
 async def test_clients_that_come_at_once_and_whose_pushes_wait_are_no_strangers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("onceway.accepting.MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("onceway.access.accepting.MOST_CONNECTIONS", 3)
 
     async def current() -> None:
         pass

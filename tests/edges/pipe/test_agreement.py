@@ -24,10 +24,10 @@ from edges.pipe.promote import promote
 from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch as StoreBatch
 from edges.store import Committed, Retention, Store, StoreFull, open_store
+from onceway.base.logs import logger
 from onceway.client.bodies import decode_body, encode_body
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, OncewayError
-from onceway.logs import logger
 
 LOG = logger("pipe")
 STORES = ("s", "t", "u")

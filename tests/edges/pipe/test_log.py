@@ -28,8 +28,8 @@ from edges.pipe.messages import (
 )
 from edges.pipe.serve import PipeError, PipePlan, StoredPipe
 from edges.store import Batch, Committed, StoreFull, open_store
+from onceway.base.logs import logger
 from onceway.client.bodies import encode_body
-from onceway.logs import logger
 from tests.serving import until
 
 LOG = logger("pipe")

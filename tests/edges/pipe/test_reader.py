@@ -13,9 +13,9 @@ from edges.pipe.listener import Listener
 from edges.pipe.log import open_log
 from edges.pipe.messages import Entry, control, with_position
 from edges.store import open_store
+from onceway.base.logs import logger
 from onceway.client.bodies import encode_body
 from onceway.errors import OncewayError
-from onceway.logs import logger
 
 LOG = logger("pipe")
 OLD = 30_000  # more than a link's credit

@@ -17,8 +17,8 @@ from edges.pipe.messages import Entry, control, with_position
 from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch, Committed, Retention, Store, StoreFull
 from edges.store.embedded import EmbeddedStore
+from onceway.base.logs import logger
 from onceway.client.bodies import encode_body
-from onceway.logs import logger
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.serving import until

@@ -12,7 +12,7 @@ import pytest
 from edges.pipe import Reader, pull, push, reset
 from edges.pipe.log import open_log
 from edges.store import open_store
-from onceway.logs import logger
+from onceway.base.logs import logger
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork

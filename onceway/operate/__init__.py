@@ -1,0 +1,1 @@
+"""What operators ask of running routers and tell them: status, metrics, pages, actions, reloads."""

@@ -1,0 +1,248 @@
+"""The management node of one router: requests of clients to answers.
+
+Operations on the node itself are QUERY, GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-ANNOTATIONS and GET-MGMT-NODES,
+those on an entity READ and, for who may act, DELETE. Settings stand in the topology file, so that all routers have the
+same: CREATE and UPDATE are not implemented, and say so. Status codes are those of HTTP.
+
+Requests are answered one after the other. A query is made from a router's reports in pieces (`operate.overview`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from amqp10.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
+from amqp10.performatives import Error
+from amqp10.sections import Message
+from amqp10.types import Symbol
+from onceway.base.logs import latest
+from onceway.operate.actions import Actions
+from onceway.operate.control import ControlError
+from onceway.operate.node.entities import ATTRIBUTES, DELETED, PREFIX, Entities, Entity, connections_of
+from onceway.operate.node.foreign import NONE, PREFIXES, TYPES, Fixed
+from onceway.operate.overview import Overview
+from onceway.serve.server import RouterServer
+from router.links.management import Request, answer_to
+from router.policies import Identity
+from router.router import Router
+
+NODE: Final = "org.amqp.management"
+MOST: Final = 10_000  # entities in one answer
+COMMON: Final = ("identity", "name", "type")
+ON_NODE: Final = (
+    "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS", "GET-MGMT-NODES", "GET-LOG",
+)  # fmt: skip
+_TEXTS: Final = {200: "OK", 204: "No Content"}
+
+
+class Refused(Exception):
+    """What an answer says in place of a result."""
+
+    def __init__(self, status: int, text: str, condition: str | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.condition = condition
+
+
+class Node:
+    """`router.links.management.ManagementNode` of the router of `server`."""
+
+    def __init__(self, server: RouterServer, overview: Overview, actions: Actions) -> None:
+        self._server = server
+        self._entities = Entities(server, overview)
+        self._actions = actions
+        self._turn = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()  # each link has a bound
+
+    def start(self) -> None:
+        self._server.router.management = self
+
+    async def stop(self) -> None:
+        self._server.router.management = None
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    # --- ManagementNode
+
+    def may_read(self, who: Identity) -> bool:
+        """Those who may read the admin listener, or act. Where the file names nobody: everyone, unless it has policies,
+        which allow only what they name."""
+        rules = self._server.topology.admin
+        if rules.lets_act(*who) or rules.allows(*who):
+            return True
+        return not rules.closed and self._server.config.policies is None
+
+    def ask(self, request: Request) -> None:
+        task = asyncio.create_task(self._answer_in_turn(request))  # of its own: the next is answered if this one fails
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    # --- requests
+
+    async def _answer_in_turn(self, request: Request) -> None:
+        async with self._turn:
+            answer = await self._answer(request.who, request.message)
+            self._server.operate(lambda router: request.answer(answer))
+
+    async def _answer(self, who: Identity, message: Message) -> Message:
+        given, condition = message.application_properties or {}, None
+        try:
+            status, body = await self._do(who, given, message.value)
+            text = _TEXTS[status]
+        except Refused as error:
+            status, text, body, condition = error.status, str(error), None, error.condition
+        except ControlError as error:
+            status, text, body = error.status, str(error), None
+        return answer_to(message, status, text, body, condition)
+
+    async def _do(self, who: Identity, given: Mapping[str, Any], body: Any) -> tuple[int, Any]:
+        operation = given.get("operation")
+        if operation in ON_NODE:
+            return 200, await self._on_node(operation, given, body)
+        if operation == "READ":
+            return 200, await self._read(given)
+        if operation == "DELETE":
+            return await self._delete(who, given)
+        if operation in ("CREATE", "UPDATE"):
+            raise Refused(501, f"{operation}: settings stand in the topology file; change it, and onceway reload")
+        known = ", ".join((*ON_NODE, "READ", "DELETE"))
+        raise Refused(501 if isinstance(operation, str) else 400, f"operation: {operation!r:.60} is none of {known}")
+
+    async def _on_node(self, operation: str, given: Mapping[str, Any], body: Any) -> Any:
+        if operation == "GET-MGMT-NODES":
+            nodes = [f"amqp:/_topo/0/{name}/$management" for name in self._server.config.routers]
+            return nodes if len(nodes) > 1 else []  # none but the one that is asked
+        if operation == "GET-LOG":
+            limit = _number(given, "limit")
+            lines = [[event, level, text, "", 0, at] for at, level, event, text in latest()]
+            return lines[-limit:] if limit else lines
+        wanted = given.get("entityType")
+        if operation == "QUERY":
+            return await self._query(wanted, given, body)
+        kinds = [_known(wanted)] if wanted else [f"{PREFIX}{kind}" for kind in ATTRIBUTES]
+        if operation == "GET-ATTRIBUTES":
+            return {kind: list(_attributes(kind)) for kind in kinds}
+        if operation == "GET-OPERATIONS":
+            return {kind: ["READ", *(["DELETE"] if _ours(kind) in DELETED else [])] for kind in kinds}
+        return {kind: [] for kind in kinds}  # no type extends another, or has annotations
+
+    async def _query(self, wanted: Any, given: Mapping[str, Any], body: Any) -> Any:
+        kinds = [_known(wanted)] if wanted else [f"{PREFIX}{kind}" for kind in ATTRIBUTES]
+        names = body.get("attributeNames") if isinstance(body, Mapping) else None
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise Refused(400, "body: attributeNames is no list of strings")
+        if not names:
+            names = list(dict.fromkeys((*COMMON, *(name for kind in kinds for name in _attributes(kind)))))
+        elif all(kind not in _OURS for kind in kinds):  # their tools look whether there is such an attribute
+            names = [name for name in names if any(name in _attributes(kind) for kind in kinds)]
+        offset, count = _number(given, "offset") or 0, _number(given, "count")
+        found = [entity for kind in kinds for entity in await self._of(kind)]
+        found = found[offset:] if count is None else found[offset : offset + count]
+        if len(found) > MOST:
+            raise Refused(400, f"there are {len(found)} of them: ask for at most {MOST}, with offset and count")
+        rows = [[entity.get(name) for name in names] for entity in found]
+        return {"attributeNames": names, "results": rows, "count": len(rows)}
+
+    async def _read(self, given: Mapping[str, Any]) -> Entity:
+        wanted, key = given.get("type"), "identity" if given.get("identity") is not None else "name"
+        if given.get(key) is None:
+            raise Refused(400, "identity or name is missing")
+        kinds = [_known(wanted)] if wanted else [f"{PREFIX}{kind}" for kind in ATTRIBUTES]
+        for kind in kinds:
+            for entity in await self._of(kind):
+                if entity[key] == given[key]:
+                    return entity
+        raise Refused(404, f"{wanted or 'any type'}: no entity with {key} {given[key]!r:.200}")
+
+    async def _delete(self, who: Identity, given: Mapping[str, Any]) -> tuple[int, Any]:
+        kind = _ours(_known(given.get("type")))
+        if kind not in DELETED:
+            raise Refused(501, f"{given.get('type')}: only {', '.join(DELETED)} can be deleted")
+        if not self._server.topology.admin.lets_act(*who):
+            text = f"user {who.user!r:.60} may not act here: admin.act does not name them"
+            raise Refused(403, text, UNAUTHORIZED_ACCESS)
+        entity = await self._read({**given, "type": f"{PREFIX}{kind}"})
+        self._server.log.warning(
+            "deleted_by_management", "user {user} deletes {kind} {identity}", user=who.user, kind=kind,
+            identity=entity["identity"],
+        )  # fmt: skip
+        if kind == "connection":
+            self._close(entity["identity"])
+            return 204, {}
+        names = {"address": entity["address"], "container": entity["container"], "name": entity["link"]}
+        act = {
+            "link": self._actions.close_link,
+            "subscription": self._actions.drop_subscription,
+            "publisher": self._actions.forget_publisher,
+        }[kind]
+        await act(names)
+        return 204, {}
+
+    def _close(self, identity: str) -> None:
+        found = [connection for client, connection in connections_of(self._server) if client == identity]
+        if not found:
+            raise Refused(501, f"{identity}: connections of MQTT cannot be closed here; onceway admin connection close")
+
+        def close(router: Router) -> None:
+            for connection in found:
+                connection.close(Error(Symbol(CONNECTION_FORCED), "closed by the operator"))
+                router.failed[connection] = None
+
+        self._server.operate(close)
+
+    async def _of(self, kind: str) -> list[Entity]:
+        """All entities of a type, ours or theirs, by the attributes of that type."""
+        name = _theirs(kind)
+        if name is None:
+            return [{**entity, "type": kind} for entity in await self._entities.of(_OURS[kind])]
+        foreign = TYPES.get(name)
+        if foreign is None:
+            return []
+        found = await self._entities.of(foreign.ours)
+        if foreign.split is not None:
+            found = [part for entity in found for part in foreign.split(entity)]
+        rows = []
+        for entity in found:
+            row = {"identity": entity["identity"], "name": entity["name"], "type": kind}
+            for key, how in foreign.attributes.items():
+                row[key] = how.value if isinstance(how, Fixed) else entity[how] if isinstance(how, str) else how(entity)
+            rows.append(row)
+        return rows
+
+
+_OURS: Final = {f"{PREFIX}{kind}": kind for kind in ATTRIBUTES}
+
+
+def _theirs(kind: str) -> str | None:
+    """The name of a type of theirs without its prefix; None if it is one of ours."""
+    return next((kind[len(prefix) :] for prefix in PREFIXES if kind.startswith(prefix)), None)
+
+
+def _known(kind: Any) -> str:
+    if isinstance(kind, str) and (kind in _OURS or (name := _theirs(kind)) in TYPES or name in NONE):
+        return str(kind)
+    raise Refused(404, f"type {kind!r:.100} is not known; GET-TYPES lists them")
+
+
+def _ours(kind: str) -> str:
+    name = _theirs(kind)
+    return _OURS[kind] if name is None else TYPES[name].ours if name in TYPES else ""
+
+
+def _attributes(kind: str) -> tuple[str, ...]:
+    name = _theirs(kind)
+    if name is None:
+        return (*COMMON, *ATTRIBUTES[_OURS[kind]])
+    return tuple(dict.fromkeys((*COMMON, *TYPES[name].attributes))) if name in TYPES else COMMON
+
+
+def _number(given: Mapping[str, Any], key: str) -> int | None:
+    value = given.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Refused(400, f"{key}: {value!s:.60} is no number of entities")
+    return int(value)

@@ -1,0 +1,142 @@
+"""The admin listener of one router: its status over HTTP, on the router's own event loop.
+
+    GET /status   the document (onceway.operate.status), JSON, with the first hundred addresses.
+                  ?limit=N: so many, up to 1,000;
+                  ?after=NAME: those behind that one, in order (the document's `next`); ?address=NAME: only that one;
+                  ?limit=0: none
+    GET /overview the document without addresses, with sums of them: what the console shows of a router
+    GET /trace    where one delivery is: ?address=&container=&name=&tag= with the publisher's tag in hexadecimal
+    GET /healthz  200 as long as the event loop turns
+    GET /readyz   200 when the router is ready, else 503 and the reason
+    GET /metrics  Prometheus
+    GET /console/ this router and the network as it sees it, in a browser (onceway.console)
+
+It is read-only. It shares the router's event loop, so that an answer proves that the loop turns. A router's control
+socket (`onceway.operate.control`) serves the same pages, and actions beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from onceway.access.readers import Pages
+from onceway.operate.metrics import Metrics
+from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
+from onceway.operate.status import Document, state_of, summarize
+
+PART: Final = 1 << 15  # characters of an answer that are written at once
+_PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
+
+
+class AdminServer(Pages):
+    """Serves what `source` says of itself."""
+
+    def __init__(self, source: Source, middlewares: Sequence[Middleware] = ()) -> None:
+        super().__init__(middlewares)  # of the listener, not of `routes`
+        self._source = source
+        self.more: list[web.RouteDef] = []  # of the listener, not of `routes`
+        self.overview = Overview(source)
+        self._metrics = Metrics()
+
+    def pages(self) -> list[web.RouteDef]:
+        return [*self.routes(), *self.more]
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/", self._index),
+            web.get("/status", self._status),
+            web.get("/overview", self._dense),
+            web.get("/trace", self._trace),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._metrics_page),
+        ]
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return web.Response(text="".join(f"{page}\n" for page in _PAGES))
+
+    async def _status(self, request: web.Request) -> web.Response:
+        try:
+            address, after, limit = _page(request.query)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        document = await self.overview.summary()
+        more = None
+        if address is not None:
+            addresses = await self.overview.only(address)
+        else:
+            addresses, more = await self.overview.page(after, limit)
+        head = json.dumps({**document, "next": more}).removesuffix("}")
+        separated = (text for address in addresses for text in (", ", address))
+        next(separated, None)
+        body = (f'{head}, "addresses": {{', *separated, "}}\n")
+        return web.Response(body=_in_parts(body), content_type="application/json")
+
+    async def _dense(self, request: web.Request) -> web.Response:
+        return web.json_response(await self.overview.dense(), dumps=lambda document: json.dumps(document) + "\n")
+
+    async def _trace(self, request: web.Request) -> web.Response:
+        query, wanted = request.query, ("address", "container", "name", "tag")
+        try:
+            if sorted(query) != sorted(wanted):
+                raise ValueError("address, container, name and tag are needed, and nothing else")
+            tag = bytes.fromhex(query["tag"])
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+
+        def look() -> Generator[None, None, Document]:
+            yield
+            return self._source.trace(query["address"], query["container"], query["name"], tag)
+
+        found, _ = await self.overview.pace.run(look())
+        return web.json_response(found, dumps=lambda document: json.dumps(document) + "\n")
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        state, reason = state_of(self._source.summary())
+        if state == "ready":
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text=f"{reason}\n")
+
+    async def _metrics_page(self, request: web.Request) -> web.Response:
+        sums, age_s = await self.overview.sums()
+        document = summarize(self._source.summary(), sums, age_s)
+        accept = request.headers.get("Accept", "")
+        process = await asyncio.to_thread(self._metrics.of_the_process)
+        body: list[str] = []
+        content_type, _ = await self.overview.pace.run(
+            self._metrics.render(document, sums, self._source.measured(), process, accept, body)
+        )
+        return web.Response(body=_in_parts(body), headers={"Content-Type": content_type})
+
+
+async def _in_parts(body: Iterable[str]) -> AsyncIterator[bytes]:
+    """A megabyte at once would keep messages waiting while it is encoded and copied, and so would part after part."""
+    part, size = [], 0
+    for text in body:
+        part.append(text)
+        size += len(text)
+        if size > PART:
+            yield "".join(part).encode()
+            part, size = [], 0
+            await asyncio.sleep(TIMER_S)
+    yield "".join(part).encode()
+
+
+def _page(query: Mapping[str, str]) -> tuple[str | None, str, int]:
+    """address, after and limit of a request. Raises ValueError."""
+    unknown = sorted(set(query) - {"address", "after", "limit"})
+    if unknown:
+        raise ValueError(f"no parameter {unknown[0]}; there are address, after and limit")
+    limit = query.get("limit", str(PAGE))
+    if not limit.isdecimal() or int(limit) > MOST:
+        raise ValueError(f"limit is a whole number up to {MOST}, not {limit:.40}")
+    return query.get("address"), query.get("after", ""), int(limit)

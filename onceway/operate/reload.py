@@ -1,0 +1,139 @@
+"""A changed topology file on its way to running routers.
+
+`POST /reload` on a control socket brings the content of the file, not its name, so that all that are told get the same.
+Each process checks it as a whole, and then follows it, or refuses it and changes nothing: `ReloadRouter` in a router,
+`onceway.host.following` in a supervisor, which tells its routers. The arguments are `file` (its path, for messages),
+`directory` (which the paths in it are relative to), `text`, and `dry_run`. `onceway.cli.reload` is the client.
+
+The supervisor keeps the file last checked in the state directory, and starts its routers with it: a router that dies
+while the original is being edited does not start with a broken one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from onceway.access import authentication
+from onceway.access.tls import listener_context, profile_context, read_anew, warn_of_readers
+from onceway.access.trunks import read_trunk_tls
+from onceway.base.logs import Log
+from onceway.errors import UsageError
+from onceway.operate.control import ControlError
+from onceway.state.checked_file import not_reloaded
+from onceway.topology import ConfigError, Topology, load, loads
+from onceway.topology.difference import Change, difference
+
+if TYPE_CHECKING:
+    from onceway.access.tls import ListenerContext
+    from onceway.operate.pages import AdminServer
+    from onceway.serve.server import RouterServer
+    from onceway.state.last_life import Heart
+
+PAGE: Final = "/reload"
+TOLD_WITHIN_S: Final = 10.0  # a router that has not answered by then is reported
+
+
+def arguments(topology: Topology, *, dry_run: bool = False) -> dict[str, Any]:
+    """What `POST /reload` takes."""
+    return {
+        "file": str(topology.path),
+        "directory": str(topology.directory),
+        "text": topology.text,
+        "dry_run": dry_run,
+    }
+
+
+def topology_of(given: Mapping[str, Any]) -> Topology:
+    file, text, directory = given.get("file", "<text>"), given.get("text"), given.get("directory")
+    if not isinstance(text, str) or not isinstance(file, str) or not isinstance(directory, str | None):
+        raise ControlError("reload needs the strings `file` and `text`, and takes the string `directory`", 400)
+    try:
+        return loads(text, file, directory)
+    except ConfigError as error:
+        raise ControlError(str(error), 400) from error
+
+
+def plan(old: Topology, new: Topology) -> list[Change]:
+    changes = difference(old, new)
+    refused = [str(change) for change in changes if change.refused]
+    if refused:
+        raise ControlError("\n".join(refused))
+    return changes
+
+
+class ReloadRouter:
+    """A router's side."""
+
+    def __init__(
+        self, server: RouterServer, log: Log, heart: Heart | None = None, admin: AdminServer | None = None
+    ) -> None:
+        self._server = server
+        self._admin = admin
+        self._log = log
+        self._heart = heart
+        self._file = server.topology.path
+        self._listens_at = server.topology.routers[server.name]
+        self._trunk_tls, self._trunk_key = server.topology.trunk_tls, server.topology.trunk_key
+
+    async def action(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return self.follow(topology_of(given), dry_run=bool(given.get("dry_run")))
+
+    def follow(self, new: Topology, *, dry_run: bool = False) -> dict[str, Any]:
+        """Follows the file, unless `dry_run`. Says what changes, and for what this router needs a restart."""
+        server = self._server
+        name = server.name
+        if name not in new.routers:
+            raise ControlError(f"router {name} is not in {new.path}: stop it")
+        old = server.topology
+        # the ports of an earlier change may still wait for a restart
+        routers = {**old.routers, name: self._listens_at}
+        bound = replace(old, routers=routers, trunk_tls=self._trunk_tls, trunk_key=self._trunk_key)
+        changes = plan(bound, new)
+        restart = [change.text for change in changes if change.restart and change.router in (None, name)]
+        try:
+            tls = self._tls(new)
+            clients = authentication.load(new, server.authentication)
+            warn_of_readers(authentication.secret_files(new), self._log)
+            trunks = read_trunk_tls(self._as_connected(new), name, self._log)
+            admin = profile_context(new, new.admin.tls, name, self._log) if server.admin_tls is not None else None
+        except UsageError as error:
+            raise ControlError(str(error), 400) from error
+        renewed = read_anew(server.certificates, (tls, admin, trunks.listens if trunks is not None else None))
+        if not dry_run:
+            server.reload(new, tls, clients, trunks)
+            if admin is not None and self._admin is not None:
+                server.admin_tls = admin
+                self._admin.show(admin)
+            server.broken_file = ""
+            if self._heart is not None:
+                self._heart.know(new.routers)
+            count, lines = len(changes) + len(renewed), [*map(str, changes), *renewed]
+            text = "follows {file}, changes: {count}"
+            self._log.info("reloaded", text, file=str(new.path), count=count, changes=lines, digest=new.file_digest)
+            for each in restart:
+                self._log.warning("restart_needed", "{change}: needs a restart", change=each)
+        return {
+            "router": name,
+            "changes": [str(each) for each in changes],
+            "restart": restart,
+            "certificates": renewed,
+            "digest": new.file_digest,
+        }
+
+    def _tls(self, new: Topology) -> ListenerContext | None:
+        if not self._listens_at.secure or not new.routers[self._server.name].secure:
+            return None
+        return listener_context(new, self._server.name, self._log)
+
+    def _as_connected(self, new: Topology) -> Topology:
+        """Trunks keep their kind until the restart, and their profile as the new file has it, if it does."""
+        return replace(new, trunk_tls=self._trunk_tls if self._trunk_tls in new.tls else None)
+
+    def read_again(self) -> None:
+        """Reads the file again that this router was started with. A broken one changes nothing."""
+        try:
+            self.follow(load(self._file))
+        except (ConfigError, ControlError) as error:
+            not_reloaded(self._log, self._file, error)

@@ -1,0 +1,252 @@
+"""One router's trunks as sockets: its listener for neighbours, and what keeps it connected to those that it dials.
+
+Of two neighbours one dials (`interrouter.network.dials`). Which router is at the other end, and whether it may be a
+neighbour, is decided by `interrouter.network`; when it dials and for how long, by `interrouter.dialing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from socket import SOCK_STREAM
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from interrouter.dialing import Dialing, Step
+from interrouter.network import dials
+from interrouter.trunk import Trunk
+from onceway.access.trunks import certified_names
+from onceway.serve.transport import VIEW, Carrier
+
+if TYPE_CHECKING:
+    import ssl
+
+    from onceway.access.trunks import TrunkTls
+    from onceway.serve.server import RouterServer
+
+_TLS_RECORDS: Final = (0x15, 0x16)  # the first byte of an alert and of a handshake; AMQP's is A
+MOST_STRANGERS: Final = 100  # accepted connections, above which the oldest is closed if it has not shown who it is
+T = TypeVar("T")
+RESOLVER: Final = 0.25  # of an attempt: how long the resolver is waited for where addresses are known from before
+
+
+class Neighbours:
+    """`await listen()` and `dial()`, then `dial()` whenever the links have changed, until `await stop()`."""
+
+    def __init__(self, server: RouterServer) -> None:
+        self._server = server
+        self.tls: TrunkTls | None = None  # of trunks that are connected from now on
+        self._dialers: dict[str, Dialer] = {}  # neighbour -> what keeps us connected to it
+        self._accepted: dict[NeighbourCarrier, None] = {}  # in order of arrival
+
+    async def listen(self) -> asyncio.Server:
+        """OSError if the port cannot be bound."""
+        server = self._server
+        host, port = server.topology.routers[server.name].interrouter
+
+        def accept() -> NeighbourCarrier:
+            carrier = NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
+            self._accepted[carrier] = None
+            if len(self._accepted) > MOST_STRANGERS:  # the newest are the most likely to complete their handshake
+                oldest = next(iter(self._accepted))
+                del self._accepted[oldest]
+                if not oldest.is_up:
+                    oldest.abort()
+            return carrier
+
+        return await asyncio.get_running_loop().create_server(accept, host, port)
+
+    def ended(self, carrier: NeighbourCarrier) -> None:
+        self._accepted.pop(carrier, None)
+
+    def dial(self) -> None:
+        """Follows the links of the topology file."""
+        server = self._server
+        wanted = [neighbour for neighbour in server.topology.neighbours(server.name) if dials(server.name, neighbour)]
+        for neighbour in [neighbour for neighbour in self._dialers if neighbour not in wanted]:
+            self._dialers.pop(neighbour).cancel()
+        for neighbour in sorted(wanted):
+            if neighbour not in self._dialers:
+                self._dialers[neighbour] = Dialer(server, neighbour)
+            self._dialers[neighbour].dialing.dead_after_s = server.config.dead_after_s
+
+    def sign(self) -> None:
+        """Something shows that the network is there: who is not connected is dialled now."""
+        for dialer in self._dialers.values():
+            dialer.sign()
+
+    async def stop(self) -> None:
+        dialers, self._dialers = list(self._dialers.values()), {}
+        for dialer in dialers:
+            dialer.cancel()
+        await asyncio.gather(*[dialer.task for dialer in dialers], return_exceptions=True)
+
+
+class Dialer:
+    """Keeps one trunk to a neighbour connected, in a task, until that is cancelled."""
+
+    def __init__(self, server: RouterServer, neighbour: str) -> None:
+        self._server = server
+        self._neighbour = neighbour
+        self.dialing = Dialing(
+            server.time(), dead_after_s=server.config.dead_after_s, spread=lambda: server.rng.uniform(0.5, 1.0)
+        )
+        self._limit: asyncio.Timeout | None = None  # of what is waited for now
+        self._told: set[str] = set()  # why it cannot be reached
+        self._place = ("", 0)
+        self._resolving: asyncio.Task[list[str]] | None = None
+        self._addresses: list[str] = []  # by the resolver's last answer
+        self._first = 0  # of them is dialled first: those before it have not answered
+        self.task = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    def sign(self) -> None:
+        self.dialing.sign(self._server.time())
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(self._due())
+
+    def cancel(self) -> None:
+        self.task.cancel()
+        if self._resolving is not None:
+            self._resolving.cancel()
+
+    async def _keep_connected(self) -> None:
+        server, dialing = self._server, self.dialing
+        while True:
+            while dialing.look(began := server.time()) is not Step.DIAL:
+                await self._until_due(asyncio.get_running_loop().create_future())
+            try:
+                carrier = await self._until_due(self._connect())
+            except OSError as error:
+                dialing.failed(server.time())
+                self._tell(error.strerror or str(error))
+                continue
+            if carrier is None:
+                now = max(server.time(), dialing.at)  # the loop's clock is coarser
+                dialing.look(now)
+                self._first += 1
+                if now - began >= dialing.attempt_s:  # no sign has ended it
+                    self._tell(f"no answer within {dialing.attempt_s:.3g} s")
+                continue
+            dialing.answered(server.time())
+            await carrier.gone.wait()
+            if carrier.was_up:
+                self._told.clear()
+            dialing.lost(server.time())
+
+    async def _until_due(self, work: Awaitable[T]) -> T | None:
+        """What comes of it; None if `dialing` is due before it has ended."""
+        limit = self._limit = asyncio.timeout_at(self._due())
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the kernel's
+            return None
+        finally:
+            self._limit = None
+
+    def _due(self) -> float:
+        """On the loop's clock."""
+        return asyncio.get_running_loop().time() + max(0.0, self.dialing.at - self._server.time())
+
+    async def _connect(self) -> NeighbourCarrier:
+        """To the first of the neighbour's addresses that answers."""
+        server, loop = self._server, asyncio.get_running_loop()
+        host, port = server.topology.dialled(server.name, self._neighbour)
+        addresses = await self._resolve(host, port)
+        failure = OSError(f"{host} has no address")
+        for n in range(len(addresses)):
+            tls = server.neighbours.tls
+            carrier = NeighbourCarrier(server, self._neighbour, tls.dials if tls is not None else None)
+            address = addresses[(self._first + n) % len(addresses)]
+            try:
+                await loop.create_connection(lambda c=carrier: c, address, port)  # type: ignore[misc]
+            except OSError as error:
+                failure = error
+            else:
+                return carrier
+        raise failure
+
+    async def _resolve(self, host: str, port: int) -> list[str]:
+        """The resolver is asked for each attempt, and once at a time. While it does not answer, its last answer holds:
+        it may be out of reach for as long as the neighbour, and then says so after many seconds."""
+        if self._place != (host, port):
+            self._place, self._addresses, self._resolving = (host, port), [], None
+        if self._resolving is None:
+            self._resolving = asyncio.get_running_loop().create_task(_addresses_of(host, port))
+        within_s = RESOLVER * self.dialing.attempt_s
+        await asyncio.wait((self._resolving,), timeout=within_s if self._addresses else None)
+        if self._resolving.done():
+            answer, self._resolving = self._resolving, None
+            self._addresses = answer.result()
+        return self._addresses
+
+    def _tell(self, reason: str) -> None:
+        """Each reason once, until the neighbour was reached."""
+        if reason not in self._told:
+            self._told.add(reason)
+            text = "neighbour {neighbour} cannot be reached: {reason}; trying again"
+            self._server.log.warning("neighbour_unreachable", text, neighbour=self._neighbour, reason=reason)
+
+
+async def _addresses_of(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class NeighbourCarrier(Carrier):
+    """The socket of one trunk."""
+
+    __slots__ = ("_first", "gone", "neighbour")
+
+    def __init__(self, server: RouterServer, neighbour: str | None, tls: ssl.SSLContext | None) -> None:
+        super().__init__(server, tls, dials=neighbour is not None)
+        self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
+        self._first = True  # nothing was received yet
+        self.gone = asyncio.Event()
+        """The trunk is over. Its socket may linger: the other side may have no time, or no way, to read the close."""
+
+    def received(self, nbytes: int) -> bytes:
+        if self._first and self.tls is None and VIEW[0] in _TLS_RECORDS and self.carried is not None:
+            self._refused("the other side has TLS on its trunks, and this router has not; see trunks in its file")
+        data = super().received(nbytes)
+        if self._first and data and self.carried is not None:
+            self._first = False
+            if self.tls is not None:
+                self._trunk.certified = certified_names(self.tls.certificate())
+        return data
+
+    def failed(self, kind: str, reason: str) -> None:
+        self._refused(reason)
+
+    def _refused(self, reason: str) -> None:
+        trunk, server = self._trunk, cast("RouterServer", self._server)
+        if self.neighbour is None and not trunk.up:
+            trunk.failure = reason  # it is told here, with the address
+            server.handshake_failed(self.peer, "TLS", reason)
+        else:
+            server.network.trunk_lost(trunk, reason, server.time())
+
+    @property
+    def was_up(self) -> bool:
+        """The other side has been our neighbour."""
+        return self.carried is not None and self._trunk.neighbour is not None
+
+    @property
+    def is_up(self) -> bool:
+        """The other side has shown which neighbour it is."""
+        return self.carried is not None and self._trunk.up
+
+    @property
+    def _trunk(self) -> Trunk:
+        return cast(Trunk, self.carried)
+
+    def write(self) -> None:
+        super().write()
+        if self.carried is not None and self._trunk.failure is not None:
+            self.gone.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.gone.set()
+        cast("RouterServer", self._server).neighbours.ended(self)

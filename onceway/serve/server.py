@@ -1,0 +1,590 @@
+"""One router as a process's worth of asyncio: sockets, timers, one turn of the loop at a time.
+
+The server carries bytes and time into `router.Router` and `interrouter.Network`, messages between the two, and bytes
+out. It decides nothing. After every read, or after some where many sockets are busy, it flushes the pending output of
+all handlers and writes it in one go. Read `onceway.serve.transport` for one socket's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from amqp10.errors import UNAUTHORIZED_ACCESS
+from amqp10.performatives import Error
+from amqp10.types import Symbol
+from interrouter.events import PeerDown, PeerMessage, PeerUp
+from interrouter.network import Network
+from mqtt import Reason
+from onceway.access.authentication import Authentication, ClientSasl, everybody, users_gone
+from onceway.access.network_key import read_trunk_key
+from onceway.base.heap import Trimming
+from onceway.base.values import is_unspecified
+from onceway.base.websocket import ListenerWebSocket
+from onceway.serve.clients import ClientCarrier, Shares
+from onceway.serve.neighbours import NeighbourCarrier, Neighbours
+from onceway.serve.transport import Carried, Carrier
+from onceway.topology import Topology
+from onceway.topology.model import SECURE
+from router.core.counters import Histogram, Measured
+from router.core.messages import PeerProtocolError
+from router.links.draining import Place
+from router.mqtt.connection import MqttConnection
+from router.reporting import NO_LOG, Log
+from router.router import Router
+
+if TYPE_CHECKING:
+    from amqp10.sasl import Step
+    from onceway.access.certificates import Validity
+    from onceway.access.tls import ListenerContext
+    from onceway.access.trunks import TrunkTls
+    from router.links.client_connection import ClientConnection
+    from router.mqtt.connection import Authenticate
+
+T = TypeVar("T")
+
+FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
+MOST_READS: Final = 16  # of more sockets so many reads: what the first of them has brought does not wait for all others
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
+SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
+ALONE_S: Final = 1.0  # the same without clients: those of neighbours can wait
+EARLY_S: Final = 0.1  # so much earlier, where an idle process is awake for its heartbeats
+SWEPT: Final = 512  # and at how many at once: 10,000 take some 20 ms
+DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
+HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
+GOODBYE_S: Final = 2.0  # and then for its close frames to be written
+ROUNDS: Final = 16  # exchanges between router and network in one turn
+
+
+class RouterServer:
+    """`await start()`, then it runs until `await stop()`; `status()` at any time."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        *,
+        fresh: bool = False,
+        recover_age_s: float | None = None,
+        log: Log = NO_LOG,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.topology = topology
+        self.name = name
+        self.fresh = fresh
+        self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
+        self.config = topology.router_config(name)
+        self.rng = rng or random.Random(os.urandom(16))
+        self.incarnation = self.rng.getrandbits(64) or 1
+        self.log = log
+        self.clock = time.monotonic
+        self.started = now = self.clock()
+        self.router = Router(
+            self.config,
+            incarnation=self.incarnation,
+            now=now,
+            wall_us=_wall_us,
+            fresh=fresh,
+            recover_age_s=recover_age_s,
+            log=log,
+            token=lambda: secrets.token_hex(16),
+        )
+        self.router.set_failover(self._places())
+        costs = topology.neighbours(name)
+        self.network = Network(
+            name,
+            self.incarnation,
+            costs,
+            network=topology.network,
+            rng=self.rng,
+            now=now,
+            heartbeat_s=self.config.heartbeat_s,
+            dead_after_s=self.config.dead_after_s,
+            log=log,
+        )
+        self.router.core.cost = self.network.cost
+        self._resumed_at = now
+        self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
+        self._listeners: list[asyncio.Server] = []
+        self._tls: ListenerContext | None = None  # of connections that are made from now on
+        self.admin_tls: ListenerContext | None = None  # as its listener has it
+        self.authentication: Authentication | None = None
+        self.neighbours = Neighbours(self)
+        self._carriers: dict[Carried, Carrier] = {}
+        self._connected = 0  # connections so far
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn_due = False
+        self._turn_asked = False  # the loop will call _turn_if_due
+        self._reads = 0  # since the last turn
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._sweep: asyncio.Handle | None = None
+        self._unswept: list[tuple[Carried, Carrier]] = []  # what is left of the connections to look at
+        self._to_sweep = 0  # how many they were
+        self._shares: Shares | None = None
+        self.stopping = False
+        self._trimming = Trimming()
+        self.stopped = False
+        self._changed = asyncio.Event()
+        self.loop_lag = Histogram()
+        self._sweep_at = inf
+
+    # --- life
+
+    async def start(
+        self,
+        tls: ListenerContext | None = None,
+        authentication: Authentication | None = None,
+        trunk_tls: TrunkTls | None = None,
+    ) -> None:
+        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound, UsageError
+        if the network's key cannot be read. tls: of
+        the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
+        trunks have no TLS."""
+        self.authentication = authentication
+        loop = self._loop = asyncio.get_running_loop()
+        place = self.topology.routers[self.name]
+        self.neighbours.tls = trunk_tls
+        self.network.login = read_trunk_key(self.topology, self.name)
+        self._listeners.append(await self.neighbours.listen())
+        self._tls = tls
+        self._shares = Shares(loop.call_soon, loop.call_later)
+        for scheme, (host, port) in place.for_clients().items():
+            accept = partial(self._accept, scheme, self._shares)
+            self._listeners.append(await loop.create_server(accept, host, port, backlog=1024))
+        self.neighbours.dial()
+        self._turn()
+        self._sweep_timers()
+
+    def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
+        tls = self._tls if scheme in SECURE else None
+        spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
+        websocket = ListenerWebSocket(spoken, self.topology.origins) if scheme in ("ws", "wss") else None
+        return ClientCarrier(self, shares, scheme, tls, websocket)
+
+    def reload(
+        self,
+        topology: Topology,
+        tls: ListenerContext | None = None,
+        authentication: Authentication | None = None,
+        trunk_tls: TrunkTls | None = None,
+    ) -> None:
+        """Follows a changed topology file of the same network that has this router. The listeners stay where they
+        are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
+        are gone."""
+        self._tls = tls or self._tls
+        self.neighbours.tls = trunk_tls or self.neighbours.tls
+        before, self.authentication = self.authentication, authentication
+        gone = users_gone(before, authentication)
+        carriers = self._carriers.values()
+        with_token = {each.carried for each in carriers if isinstance(each, ClientCarrier) and each.has_token}
+        clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
+        for connection in [each for each in clients if each.user in gone and each not in with_token]:
+            self.close_client(connection, f"user {connection.user!r:.60} was removed")
+        if authentication is not None:
+            users = authentication.users
+            self.router.regroup({name: users.groups(name) for name in users.by_name}, with_token)
+        self.topology = topology
+        self.config = config = topology.router_config(self.name)
+        now = self.time()
+        self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
+        self.network.set_neighbours(topology.neighbours(self.name), now)
+        self.router.reconfigure(config, now)
+        self.router.set_failover(self._places())
+        self.neighbours.dial()
+        self._turn()
+
+    async def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Drains, unless no client is left, and ends. The connections to other routers are closed last."""
+        self.stopping = True
+        self._listeners.pop().close()
+        if self.router.drain is None or not self.router.drain.done:
+            self.drain(drain_s)
+            await self.until_drained(drain_s)
+        drain = self.router.drain
+        if drain is not None:
+            await self._until(lambda: drain.handed_over, HANDOVER_S)
+        await self._until(lambda: not self.router.connections and self._all_acknowledged(), GOODBYE_S)
+        self.stopped = True
+        for listener in self._listeners:
+            listener.close()
+        await self.neighbours.stop()
+        for handle in (self._timer, self._sweep):
+            if handle is not None:
+                handle.cancel()
+        for carrier in list(self._carriers.values()):
+            carrier.abort()
+        # one turn in which the transports write their last bytes
+        await asyncio.sleep(0)
+
+    def drain(self, within_s: float = DRAIN_S) -> None:
+        """Sends the clients to the other routers that are up, one after the other, and takes no new ones."""
+        peers = self.router.core.members.peers
+        places = [place for place in self._places() if place.router in peers]
+        self.rng.shuffle(places)
+        count = len(self.router.connections)
+        self.log.info("drain_begins", "draining: {connections} connections", connections=count, within_s=within_s)
+        self.router.start_drain(places, self.time(), within_s)
+        self._turn()
+
+    def _places(self) -> list[Place]:
+        """The other routers' listeners, as far as the file says where they are."""
+        return [
+            Place(name, router.for_clients())
+            for name, router in self.topology.routers.items()
+            if name != self.name and not is_unspecified(router.amqp[0])
+        ]
+
+    def operate(self, action: Callable[[Router], T]) -> T:
+        """Does what an operator asks for, as one handler."""
+        now = self.time()
+        self.router.enter(now)
+        self.router.core.now = now
+        result = action(self.router)
+        self._turn()
+        return result
+
+    def close_client(self, connection: ClientConnection | MqttConnection, why: str) -> None:
+        """Sends away who may not be here any more."""
+
+        def close(router: Router) -> None:
+            if isinstance(connection, MqttConnection):
+                connection.close(Reason.NOT_AUTHORIZED, why)
+                return
+            connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), why))
+            router.failed[connection] = None
+
+        self.operate(close)
+
+    def undo_drain(self) -> None:
+        self.log.info("drain_undone", "takes clients again")
+        self.router.undo_drain(self.time())
+        self._turn()
+
+    async def until_drained(self, within_s: float) -> None:
+        """After `drain`: returns when no client is left, the time is over, or the drain is undone."""
+        drain, began = self.router.drain, self.time()
+        assert drain is not None
+        await self._until(lambda: drain.done or self.router.drain is not drain, within_s + GOODBYE_S)
+        for cut in drain.cut:
+            text = "{address}: {role} {container}/{name} was closed with deliveries without outcome: {deliveries}"
+            self.log.warning(
+                "drain_cut",
+                text,
+                address=cut.address,
+                role=cut.role,
+                container=cut.container,
+                name=cut.name,
+                deliveries=cut.deliveries,
+            )
+        if self.router.drain is drain:
+            seconds = round(self.time() - began, 2)
+            self.log.info(
+                "drain_ends", "drained in {seconds} s", seconds=seconds, connections=len(self.router.connections)
+            )
+
+    # What `onceway.operate.overview` reads.
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            **self.network.status(),
+            **self.router.summary(),
+            "clients_waiting": len(self._shares or ()),
+            "name": self.name,
+            "network": self.topology.network,
+            "file": self.topology.file_digest,
+            "broken_file": self.broken_file,
+            "certificates": self._certificates(),
+            "authentication": dict(self.authentication.guesses.counts) if self.authentication is not None else {},
+            "pid": os.getpid(),
+            "incarnation": f"{self.incarnation:016x}",
+            "uptime_s": round(time.monotonic() - self.started, 3),
+            "started_fresh": self.fresh,
+            "ready_when_isolated": self.config.ready_when_isolated,
+        }
+
+    def _certificates(self) -> list[dict[str, Any]]:
+        """Those that this router shows, and how many days they are valid."""
+        found = {each.file: each for each in self.certificates}
+        now = time.time()
+        return [{"file": str(file), "days": round(each.days_left(now), 3)} for file, each in found.items()]
+
+    @property
+    def certificates(self) -> list[Validity]:
+        """Those that this router shows, to clients, readers of its admin listener, and routers."""
+        trunks = self.neighbours.tls
+        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
+        return [each for context in shown if context is not None for each in context.validities]
+
+    def address_names(self) -> list[str]:
+        return list(self.router.core.addresses)
+
+    def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
+        return self.router.report(address)
+
+    def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
+        return {"name": self.name, **self.router.trace(address, container, name, tag)}
+
+    def population(self) -> tuple[int, int]:
+        """How many connections and links there are, and how many there have been that are gone."""
+        core, carriers = self.router.core, len(self._carriers)
+        links = len(core.publishers) + len(core.subscribers)
+        return carriers + links, self._connected - carriers + core.attached - links
+
+    def measured(self) -> Measured:
+        return Measured(self.router.core.counters.by_label, self.loop_lag)
+
+    def status(self) -> dict[str, Any]:
+        """All of it at once: for tests, and routers with few addresses."""
+        return {**self.summary(), **self.router.status()}
+
+    # --- for the carriers
+
+    def time(self) -> float:
+        """The time of what is read next. That this process was suspended is noted before anything that came meanwhile
+        is read."""
+        now = time.monotonic()
+        self.network.look(now)
+        if self.network.resumed_at > self._resumed_at:
+            self._resumed_at = self.network.resumed_at
+            self.router.process_resumed(self._resumed_at)
+        return now
+
+    def after_read(self) -> None:
+        self._reads += 1
+        if self._loop is None:
+            return
+        if len(self._carriers) <= FEW_SOCKETS or self._reads >= MOST_READS:
+            self._turn()
+        elif not self._turn_due:
+            self._turn_soon()
+
+    def connection_made(self, carrier: Carrier) -> Carried | None:
+        if self.stopped:
+            return None
+        carried: Carried
+        if isinstance(carrier, NeighbourCarrier):
+            trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
+            if carrier.tls is not None:
+                trunk.certified = frozenset()
+            carried = trunk
+        else:
+            carried = self._connect_client(cast(ClientCarrier, carrier))
+            if self._sweep is not None and self._sweep_at > self.time() + SWEEP_S:
+                self._sweep.cancel()
+                self._sweep_in(SWEEP_S)
+        self._carriers[carried] = carrier
+        self._connected += 1
+        self._turn_soon()
+        return carried
+
+    def _connect_client(self, carrier: ClientCarrier) -> Carried:
+        now, scheme, own = self.time(), carrier.scheme, self.authentication
+        if scheme in ("mqtt", "mqtts"):
+            return self._connect_mqtt(carrier)
+        if own is None:
+            carrier.client = connection = self.router.connect(now, carrier.peer, scheme=scheme)
+            return connection
+
+        def later(step: Step) -> None:
+            connection.authenticated(step, self.time())
+            self.after_read()
+
+        sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
+        connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
+        carrier.client = connection
+        return connection
+
+    def speaks_mqtt(self, carrier: ClientCarrier) -> None:
+        """The client of a WebSocket has asked for MQTT."""
+        if carrier.carried is not None:
+            del self._carriers[carrier.carried]
+            carrier.carried.receive_eof(self.time())
+            carrier.carried = self._connect_mqtt(carrier)
+            self._carriers[carrier.carried] = carrier
+
+    def _connect_mqtt(self, carrier: ClientCarrier) -> MqttConnection:
+        own = self.authentication
+        authenticate: Authenticate = everybody
+        if own is not None:
+
+            def later(step: Step) -> None:
+                connection.authenticated(step, self.time())
+                self.after_read()
+
+            authenticate = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after).by_password
+        connection = self.router.connect_mqtt(
+            self.time(), carrier.peer, secure=carrier.tls is not None, authenticate=authenticate
+        )
+        carrier.client = connection
+        return connection
+
+    def connection_lost(self, carrier: Carrier) -> None:
+        if carrier.carried is not None:
+            self._carriers.pop(carrier.carried, None)
+        self._changed.set()
+
+    def handshake_failed(self, peer: str, kind: str, reason: str) -> None:
+        if kind == "TLS":
+            self.log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)
+        else:
+            self.log.warning("websocket_failed", "no WebSocket with {peer}: {reason}", peer=peer, reason=reason)
+
+    # --- turns
+
+    def _turn_soon(self) -> None:
+        if not self._turn_due and self._loop is not None and not self.stopped:
+            self._turn_due = True
+            if not self._turn_asked:
+                self._turn_asked = True
+                self._loop.call_soon(self._turn_if_due)
+
+    def _turn_if_due(self) -> None:
+        self._turn_asked = False
+        if self._turn_due:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Flushes the pending output of all handlers, then writes the sockets."""
+        self._turn_due, self._reads = False, 0
+        router, network, carriers = self.router, self.network, self._carriers
+        now = self.time()
+        for _ in range(ROUNDS):
+            router.flush(now)
+            if router.must_send:
+                for peers, message in router.take_messages():
+                    network.send(peers, message)
+            if not network.flush(now):
+                break
+            events = network.take_events()
+            if not events:
+                break
+            for event in events:
+                self._peer_event(event, now)
+        else:
+            self._turn_soon()
+        for connection in router.take_dirty():
+            carrier = carriers.get(connection)
+            if carrier is not None:
+                carrier.write()
+        for trunk in network.take_dirty():
+            carrier = carriers.get(trunk)
+            if carrier is not None:
+                carrier.write()
+        if network.sign:
+            network.sign = False
+            self.neighbours.sign()
+        if router.wants_flush:
+            self._turn_soon()
+        self._set_timer(now)
+        self._changed.set()
+
+    def _peer_event(self, event: PeerUp | PeerDown | PeerMessage, now: float) -> None:
+        if isinstance(event, PeerMessage):
+            if event.peer in self._reset:
+                return
+            try:
+                self.router.peer_message(event.peer, event.data, now)
+            except PeerProtocolError as error:
+                text = "session with router {peer} reset: {reason}"
+                self.log.warning("session_reset", text, peer=event.peer, reason=str(error))
+                self._reset[event.peer] = None
+                self.network.peer_reset(event.peer, now)
+        elif isinstance(event, PeerUp):
+            known = {"incarnation": f"{event.incarnation:016x}", "version": event.version}
+            self.log.info("session_up", "session with router {peer} up", peer=event.peer, **known)
+            self.router.peer_up(event.peer, now, event.began, event.version)
+        else:
+            self._reset.pop(event.peer, None)
+            self.log.warning(
+                "session_down", "session with router {peer} down", peer=event.peer, reachable=event.reachable
+            )
+            self.router.peer_down(event.peer, now)
+
+    # --- time
+
+    def _set_timer(self, now: float) -> None:
+        assert self._loop is not None
+        deadline = self.network.next_deadline()
+        router = self.router.next_deadline()
+        if router is not None and router < deadline:
+            deadline = router
+        if self.stopped or (self._timer_at <= deadline and not self.network.followed):
+            return  # the timer compares again when it fires: most deadlines move before they are due
+        if self.network.followed:
+            self.network.followed = False
+            if self._sweep is not None and self._sweep_at - now < EARLY_S:
+                self._sweep.cancel()
+                self._sweep = self._loop.call_soon(self._sweep_timers)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - now), self._tick)
+
+    def _tick(self) -> None:
+        self._timer_at = inf
+        now = self.time()
+        self.network.tick(now)
+        self.router.tick(now)
+        self._turn()
+
+    def _sweep_timers(self) -> None:
+        """Connections' own deadlines are seconds away. Checking them four times a second costs less than a timer for
+        each that moves with every read. One that nothing was written to since it was looked at last is left until its
+        deadline then. Where many are looked at, they take turns, so that no message waits for all."""
+        assert self._loop is not None
+        now = self.time()
+        if self._sweep_at < now:
+            self.loop_lag.observe(now - self._sweep_at, 1)
+        due = False
+        some = self._unswept
+        if not some:
+            some = [each for each in self._carriers.items() if each[1].look_at <= now]
+            self._to_sweep = len(some)
+        self._unswept = some[SWEPT:]
+        for carried, carrier in some[:SWEPT]:
+            carrier.excuse(now)
+            deadline = carried.next_deadline()
+            carrier.look_at = inf if deadline is None else deadline
+            if deadline is not None and deadline <= now:
+                carried.handle_timer(now)
+                due = True
+        if due:
+            self._turn()
+        self._trimming.look(self.router.held_bytes, now)
+        alone = not self.router.connections and not self.router.mqtt.connections
+        self._sweep_in((ALONE_S if alone else SWEEP_S) * min(SWEPT / max(self._to_sweep, 1), 1.0))
+
+    def _sweep_in(self, pause: float) -> None:
+        assert self._loop is not None
+        self._sweep_at = self.time() + pause
+        self._sweep = self._loop.call_later(pause, self._sweep_timers)
+
+    def _all_acknowledged(self) -> bool:
+        """The peers have acknowledged every message, the last ones included."""
+        sessions = self.network.sessions.status().values()
+        return not any(session["unacknowledged_messages"] or session["waiting_messages"] for session in sessions)
+
+    async def _until(self, condition: Callable[[], bool], most_s: float) -> bool:
+        end = self.time() + most_s
+        while not condition():
+            left = end - self.time()
+            if left <= 0:
+                return False
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                return condition()
+        return True
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000
