@@ -35,21 +35,7 @@ class AddressConfig:
     priority: bool = False  # of a queue: whether messages of a higher priority go first
     subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
-    stores: tuple[tuple[str, str, int], ...] = ()  # of a pipe: name, host and port of each store, the primary first
-    store_data: tuple[tuple[str, str], ...] = ()  # of a pipe: name of a store, and where it keeps its data
-    store_metrics: tuple[tuple[str, str, int], ...] = ()  # of a pipe: where a store answers Prometheus, as `stores`
-    store_tls: str = ""  # of a pipe: the TLS profile of its stores' listeners; empty: they have no TLS
-    retention_s: float | None = None  # of a pipe: what is older is dropped
-    retention_octets: int | None = None  # of a pipe: the oldest of what is more is dropped
-
-    @property
-    def store_urls(self) -> dict[str, str]:
-        """Returns the URL of each store of a pipe, by name, the primary's first."""
-        scheme = "amqps" if self.store_tls else "amqp"
-        return {
-            name: f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-            for name, host, port in self.stores
-        }
+    read_at: tuple[tuple[str, str, int], ...] = ()  # where a pipe is read: scheme, host and port, the primary's first
 
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):

@@ -30,7 +30,9 @@ from chaos.live.schedule import (
 from onceway.base.values import format_duration, read_count, read_duration, read_name, read_size
 from onceway.topology import ConfigError, Link, Problem, load, shipped
 from onceway.topology.document import Entry, Item, Problems, compose, suggest
-from onceway.topology.sections import read_addresses, read_links, read_settings
+from onceway.topology.forms import Scope
+from onceway.topology.links import LINKS, join
+from onceway.topology.sections import TOP
 
 SCHEDULES: Final = Path(__file__).resolve().parent / "schedules"
 _WHATS: Final = ("router", "trunk", "link", "client")
@@ -167,14 +169,21 @@ class _Reader:
                 elif name is not None:
                     names[name] = item
             self.routers = tuple(names)
-            links, via = read_links(top.get("links"), self.routers, top["routers"])
+            found = LINKS.read(top["links"], Scope()) if "links" in top else None
+            links, via = join(top.get("links", top["routers"]), found or (), self.routers)
             self.links = tuple(links)
             if via:
                 top["links"].problem(
                     "via means nothing here", "leave it out: faults find their way to a link by themselves"
                 )
-        _, for_addresses = read_settings(top.get("settings"))
-        read_addresses(top.get("addresses"), for_addresses)
+        scope = Scope()
+        if (
+            "settings" in top
+            and (found_settings := TOP.by_key["settings"].form.read(top["settings"], scope)) is not None
+        ):
+            scope.for_addresses = found_settings.of_addresses
+        if "addresses" in top:
+            TOP.by_key["addresses"].form.read(top["addresses"], scope)
         self.settings, self.addresses = (_plain(top[key]) if key in top else None for key in ("settings", "addresses"))
 
     def take_shipped(self, name: str) -> str:

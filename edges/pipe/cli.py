@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from edges.pipe.reader import Reader
     from edges.pipe.serve import PipePlan
     from onceway.client.publisher import Publisher
+
+T = TypeVar("T")
 
 RESET_LINE: Final = "RESET"
 
@@ -288,7 +290,7 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], 
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
     from onceway.state.checked_file import load_kept
-    from router.policies import ANONYMOUS, owner_of
+    from router.policies import ANONYMOUS
 
     urls = access.urls
     if urls:
@@ -302,35 +304,38 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], 
     if guarding.given:
         raise UsageError("--topology, --tls, --without-tls: for a pipe that no file has; else store_tls says it there")
     loaded = load_kept(what)
-    pipes = [address for address in loaded.addresses if address.stores]
-    names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))
+    names = list(dict.fromkeys(store for pipe in loaded.pipes.values() for store in pipe.stores))
     if name is None and len(names) == 1:
         name = names[0]
     if name is None or name not in names:
         raise UsageError(f"--store: one of {', '.join(names)}" if names else f"{what}: no pipe in it has stores")
-    places = {(host, port) for pipe in pipes for store, host, port in pipe.stores if store == name}
-    kept = {place for pipe in pipes for store, place in pipe.store_data if store == name}
-    measured = {(host, port) for pipe in pipes for store, host, port in pipe.store_metrics if store == name}
-    profiles = {pipe.store_tls for pipe in pipes if any(store == name for store, _, _ in pipe.stores)}
-    for found, what_for in (
-        (places, ""), (kept, " for its data"), (measured, " for its metrics"), (profiles, " for store_tls")
-    ):  # fmt: skip
-        if len(found) > 1:
-            raise UsageError(f"store {name} has several places{what_for} in the file: give it one, or several names")
-    ((host, port),) = places
+    pipes = {match: pipe for match, pipe in loaded.pipes.items() if name in pipe.stores}
+    place = _only(name, "", [pipe.stores[name] for pipe in pipes.values()])
+    assert place is not None
+    kept = _only(name, " for its data", [pipe.data[name] for pipe in pipes.values() if name in pipe.data])
+    measured = _only(name, " for its metrics", [pipe.metrics[name] for pipe in pipes.values() if name in pipe.metrics])
+    profile = _only(name, " for store_tls", [pipe.tls for pipe in pipes.values()])
     plans = [
         PipePlan(
-            pipe.match,
-            tuple(pipe.store_urls.items()),
-            Retention(pipe.retention_s, pipe.retention_octets),
-            owner_of(pipe.subscriptions[0][0]),
+            match,
+            tuple(pipe.urls.items()),
+            Retention(*astuple(pipe.retention)) if pipe.retention is not None else Retention(),
+            pipe.user,
         )
-        for pipe in pipes
-        if any(store == name for store, _, _ in pipe.stores)
+        for match, pipe in pipes.items()
     ]
     routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
-    guarding = Guarding(what, next(iter(profiles)))
-    return _Plan(name, routers, host, port, plans, guarding, next(iter(kept), ""), next(iter(measured), None))
+    host, port = place
+    return _Plan(name, routers, host, port, plans, Guarding(what, profile or ""), kept or "", measured)
+
+
+def _only(store: str, what_for: str, places: Sequence[T]) -> T | None:
+    """The one that all pipes of a store in the file have; None: none has."""
+    from onceway.errors import UsageError
+
+    if len(set(places)) > 1:
+        raise UsageError(f"store {store} has several places{what_for} in the file: give it one, or several names")
+    return next(iter(places), None)
 
 
 async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
@@ -378,10 +383,10 @@ def promote_command(file: str, topic: str, store: str, access: Access) -> None:
     from onceway import topology
     from onceway.errors import UsageError
 
-    pipe = next((each for each in topology.load(file).addresses if each.match == topic and each.stores), None)
+    pipe = topology.load(file).pipes.get(topic)
     if pipe is None:
         raise UsageError(f'no pipe "{topic}" in {file}')
-    places = pipe.store_urls
+    places = pipe.urls
     if store not in places:
         raise UsageError(f'no store "{store}" of pipe "{topic}": stores are {", ".join(places)}')
 

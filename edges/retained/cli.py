@@ -32,7 +32,6 @@ def serve_command(file: Path, name: str, data: str, access: Access, parent: int 
     from onceway.base import logs
     from onceway.base.values import format_host_port
     from onceway.host.parent import die_with
-    from router.mqtt.retained import stores_of
 
     if parent is not None:
         die_with(parent)
@@ -42,13 +41,13 @@ def serve_command(file: Path, name: str, data: str, access: Access, parent: int 
     except OSError as error:
         raise cannot_open(log, error) from error
     loaded = topology.load(file)
-    address = loaded.settings.mqtt_retained
-    stores = stores_of(loaded.settings.address(address)) if address else []
-    if name not in stores:
+    retained = loaded.mqtt.retained if loaded.mqtt is not None else None
+    stores = retained.stores if retained is not None else ()
+    if retained is None or name not in stores:
         say(f'{file}: no store "{name}" of retained messages; there are {", ".join(stores) or "none"}')
         sys.exit(2)
     of_file = ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
-    run_to_exit(_serve(name, address, data, replace(access, urls=access.urls or of_file)))
+    run_to_exit(_serve(name, retained.address, data, replace(access, urls=access.urls or of_file)))
 
 
 async def _serve(name: str, address: str, data: str, access: Access) -> int:

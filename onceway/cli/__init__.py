@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "up": "run every router of a topology file, supervised",
     "router": "run one router in the foreground",
     "check": "read a topology file and name every problem",
+    "schema": "print the JSON Schema of topology files, for editors",
     "reload": "tell running routers of a changed topology file",
     "render": "write a unit of systemd, a Compose file, or objects of Kubernetes",
     "status": "show the state of each router, and what keeps deliveries from completing",

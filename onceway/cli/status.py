@@ -199,9 +199,9 @@ async def _silent_stores(network: topology.Topology, timeout_s: float) -> list[s
         return None
 
     pipes_of: dict[tuple[str, str, int], list[str]] = {}
-    for pipe in network.addresses:
-        for place in pipe.stores:
-            pipes_of.setdefault(place, []).append(pipe.match)
+    for match, pipe in network.pipes.items():
+        for name, place in pipe.stores.items():
+            pipes_of.setdefault((name, *place), []).append(match)
     lines = await asyncio.gather(*(line(*place, pipes) for place, pipes in pipes_of.items()))
     return [each for each in lines if each is not None]
 

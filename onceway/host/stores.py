@@ -18,7 +18,6 @@ from typing import Final
 from onceway.base.logs import Log
 from onceway.host.parent import own_command
 from onceway.topology import Topology, format_duration
-from router.mqtt.retained import stores_of
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
@@ -34,22 +33,11 @@ def store_plans(topology: Topology) -> dict[str, Plan]:
     """Each store of the file, with what it has to be started again for when it changes. Those of retained messages have
     `retained:` in front of their names."""
     plans: dict[str, Plan] = {}
-    for pipe in topology.addresses:
-        for name, _, _ in pipe.stores:
-            plans[name] = (
-                *plans.get(name, ()),
-                (
-                    pipe.match,
-                    pipe.stores,
-                    pipe.store_data,
-                    pipe.store_metrics,
-                    pipe.store_tls,
-                    pipe.retention_s,
-                    pipe.retention_octets,
-                ),
-            )
-    retained = topology.settings.mqtt_retained
-    for name in stores_of(topology.settings.address(retained)) if retained else ():
+    for match, pipe in topology.pipes.items():
+        for name in pipe.stores:
+            plans[name] = (*plans.get(name, ()), (match, pipe))
+    retained = topology.mqtt.retained if topology.mqtt is not None else None
+    for name in retained.stores if retained is not None else ():
         plans[RETAINED + name] = ((retained,),)
     return plans
 

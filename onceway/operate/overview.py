@@ -41,6 +41,9 @@ class Source(Protocol):
     def summary(self) -> Mapping[str, Any]:
         """All but the addresses, in a time that does not depend on them."""
 
+    def configuration(self) -> Mapping[str, str]:
+        """What holds here of the topology file, key by key, in words."""
+
     def address_names(self) -> list[str]:
         """Of the addresses known here, in any order."""
 

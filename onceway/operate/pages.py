@@ -5,6 +5,8 @@
                   ?after=NAME: those behind that one, in order (the document's `next`); ?address=NAME: only that one;
                   ?limit=0: none
     GET /overview the document without addresses, with sums of them: what the console shows of a router
+    GET /configuration
+                  what holds here of the topology file, key by key: JSON
     GET /trace    where one delivery is: ?address=&container=&name=&tag= with the publisher's tag in hexadecimal
     GET /healthz  200 as long as the event loop turns
     GET /readyz   200 when the router is ready, else 503 and the reason
@@ -31,7 +33,7 @@ from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
 from onceway.operate.status import Document, state_of, summarize
 
 PART: Final = 1 << 15  # characters of an answer that are written at once
-_PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
+_PAGES: Final = ("/status", "/overview", "/configuration", "/trace", "/healthz", "/readyz", "/metrics")
 
 
 class AdminServer(Pages):
@@ -52,6 +54,7 @@ class AdminServer(Pages):
             web.get("/", self._index),
             web.get("/status", self._status),
             web.get("/overview", self._dense),
+            web.get("/configuration", self._configuration),
             web.get("/trace", self._trace),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -80,6 +83,10 @@ class AdminServer(Pages):
 
     async def _dense(self, request: web.Request) -> web.Response:
         return web.json_response(await self.overview.dense(), dumps=lambda document: json.dumps(document) + "\n")
+
+    async def _configuration(self, request: web.Request) -> web.Response:
+        said = self._source.configuration()
+        return web.json_response(said, dumps=lambda document: json.dumps(document, indent=1) + "\n")
 
     async def _trace(self, request: web.Request) -> web.Response:
         query, wanted = request.query, ("address", "container", "name", "tag")

@@ -55,8 +55,9 @@ def topology_of(given: Mapping[str, Any]) -> Topology:
         raise ControlError(str(error), 400) from error
 
 
-def plan(old: Topology, new: Topology) -> list[Change]:
-    changes = difference(old, new)
+def plan(old: Topology, new: Topology, started: Topology | None = None, name: str = "") -> list[Change]:
+    """What changes. ControlError where running routers cannot change to it. The arguments are those of `difference`."""
+    changes = difference(old, new, started, name)
     refused = [str(change) for change in changes if change.refused]
     if refused:
         raise ControlError("\n".join(refused))
@@ -74,8 +75,6 @@ class ReloadRouter:
         self._log = log
         self._heart = heart
         self._file = server.topology.path
-        self._listens_at = server.topology.routers[server.name]
-        self._trunk_tls, self._trunk_key = server.topology.trunk_tls, server.topology.trunk_key
 
     async def action(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return self.follow(topology_of(given), dry_run=bool(given.get("dry_run")))
@@ -86,11 +85,7 @@ class ReloadRouter:
         name = server.name
         if name not in new.routers:
             raise ControlError(f"router {name} is not in {new.path}: stop it")
-        old = server.topology
-        # the ports of an earlier change may still wait for a restart
-        routers = {**old.routers, name: self._listens_at}
-        bound = replace(old, routers=routers, trunk_tls=self._trunk_tls, trunk_key=self._trunk_key)
-        changes = plan(bound, new)
+        changes = plan(server.topology, new, server.started_with, name)
         restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:
             tls = self._tls(new)
@@ -123,13 +118,14 @@ class ReloadRouter:
         }
 
     def _tls(self, new: Topology) -> ListenerContext | None:
-        if not self._listens_at.secure or not new.routers[self._server.name].secure:
+        if not self._server.started_with.routers[self._server.name].secure or not new.routers[self._server.name].secure:
             return None
         return listener_context(new, self._server.name, self._log)
 
     def _as_connected(self, new: Topology) -> Topology:
         """Trunks keep their kind until the restart, and their profile as the new file has it, if it does."""
-        return replace(new, trunk_tls=self._trunk_tls if self._trunk_tls in new.tls else None)
+        profile = self._server.started_with.trunk_tls
+        return replace(new, trunk_tls=profile if profile in new.tls else None)
 
     def read_again(self) -> None:
         """Reads the file again that this router was started with. A broken one changes nothing."""

@@ -13,6 +13,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -33,6 +34,7 @@ from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.transport import Carried, Carrier
 from onceway.topology import Topology
 from onceway.topology.model import SECURE
+from onceway.topology.said import configuration
 from router.core.counters import Histogram, Measured
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
@@ -76,7 +78,7 @@ class RouterServer:
         log: Log = NO_LOG,
         rng: random.Random | None = None,
     ) -> None:
-        self.topology = topology
+        self.topology = self.started_with = topology
         self.name = name
         self.fresh = fresh
         self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
@@ -309,6 +311,20 @@ class RouterServer:
             "started_fresh": self.fresh,
             "ready_when_isolated": self.config.ready_when_isolated,
         }
+
+    def configuration(self) -> dict[str, str]:
+        """What holds here, key by key: of settings, limits, users, policies and addresses what the core heeds, and of
+        what needs a restart what this router was started with."""
+        heeded, topology = self.router.core.config, self.topology
+        by_match = {each.match: each for each in heeded.addresses}
+        own = {self.name: heeded.limits} if self.name in topology.limits else {}
+        followed = replace(
+            topology,
+            settings=replace(heeded, limits=topology.settings.limits) if own else heeded,
+            limits={**topology.limits, **own},
+            given=tuple(replace(each, config=by_match[each.config.match]) for each in topology.given),
+        )
+        return configuration(followed, self.started_with, self.name)
 
     def _certificates(self) -> list[dict[str, Any]]:
         """Those that this router shows, and how many days they are valid."""

@@ -13,7 +13,10 @@ from pathlib import Path
 
 from onceway.base.values import format_duration, format_host_port
 from onceway.topology.document import ConfigError, Problem, Problems, compose
-from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.forms import HostPort
+from onceway.topology.links import Link
+from onceway.topology.model import RouterAddress, Topology
+from onceway.topology.said import digest
 from onceway.topology.sections import read_topology
 
 __all__ = [
@@ -53,7 +56,8 @@ def loads(data: bytes | str, file: str = "<text>", directory: str | os.PathLike[
     problems.raise_if_any()
     assert topology is not None
     place = Path(os.path.abspath(Path(file).parent if directory is None else directory))
-    return replace(topology, text=data if isinstance(data, str) else data.decode(), directory=place)
+    text = data if isinstance(data, str) else data.decode()
+    return replace(topology, text=text, directory=place, file_digest=digest(topology))
 
 
 def shipped(name: str) -> Path:

@@ -6,17 +6,12 @@ control sockets are for the user that a router runs as (`onceway.operate.control
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onceway.topology.document import Entry
-from onceway.topology.policies import read_names
-from onceway.topology.sasl import Sasl
-from onceway.topology.tls import TlsProfile, read_profile_name
-
-ADMIN_KEYS: Final = ("tls", "users", "groups", "act")
-ACT_KEYS: Final = ("users", "groups")
+from onceway.topology.forms import Profile, Scope
+from onceway.topology.policies import NAMES
+from onceway.topology.table import Given, Row, Section, Table, When
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +29,9 @@ class AdminRules:
         return bool(self.users or self.groups)
 
     @property
-    def act(self) -> tuple[str, ...]:
-        """Who may act, in words."""
-        return (*self.act_users, *(f"group {name}" for name in self.act_groups))
+    def act(self) -> dict[str, tuple[str, ...]]:
+        """Who may act, as the file says it."""
+        return {"users": self.act_users, "groups": self.act_groups}
 
     def allows(self, user: str, groups: tuple[str, ...]) -> bool:
         return user in self.users or not set(self.groups).isdisjoint(groups)
@@ -46,20 +41,47 @@ class AdminRules:
         return user in self.act_users or not set(self.act_groups).isdisjoint(groups)
 
 
-def read_admin(entry: Entry | None, profiles: Mapping[str, TlsProfile], sasl: Sasl | None) -> AdminRules:
-    fields = entry.fields(ADMIN_KEYS, "a mapping such as {tls: clients, groups: [ops]}") if entry is not None else None
-    if fields is None or entry is None:
-        return AdminRules()
-    act = fields["act"].fields(ACT_KEYS, "a mapping such as {groups: [ops]}") or {} if "act" in fields else {}
-    rules = AdminRules(
-        read_profile_name(fields.get("tls"), profiles),
-        read_names(fields, "users"),
-        read_names(fields, "groups"),
-        read_names(act, "users"),
-        read_names(act, "groups"),
-    )
-    if rules.closed and "tls" not in fields:
-        entry.problem("passwords and tokens could be read on the way", "add tls: the name of a profile under tls")
+ACT: Final = Section(
+    "act",
+    "a mapping such as {groups: [ops]}",
+    (
+        Row("users", NAMES, When.AT_ONCE, "users that may act"),
+        Row("groups", NAMES, When.AT_ONCE, "groups that may act"),
+    ),
+)
+ADMIN: Final = Section(
+    "admin",
+    "a mapping such as {tls: clients, groups: [ops]}",
+    (
+        Row("tls", Profile(), When.RESTART, "the [profile](#tls) of the admin listeners"),
+        Row(
+            "users",
+            NAMES,
+            When.AT_ONCE,
+            "users that may [read](security.md#who-reads-status-and-metrics) there, by password, token or certificate. "
+            "Without `users` and `groups` everyone who reaches the listeners may",
+        ),
+        Row("groups", NAMES, When.AT_ONCE, "groups that may read there"),
+        Row(
+            "act",
+            Table(ACT, lambda given, scope: given.values),
+            When.AT_ONCE,
+            "`users` and `groups` that may [delete](management.md#who-may) over AMQP",
+        ),
+    ),
+    AdminRules,
+)
+
+
+def _make(given: Given, scope: Scope) -> AdminRules:
+    act = {f"act_{key}": names for key, names in given.values.pop("act", {}).items()}
+    rules = AdminRules(**given.values, **act)
+    if rules.closed and "tls" not in given.entries:
+        given.item.problem("passwords and tokens could be read on the way", "add tls: the name of a profile under tls")
+    sasl = scope.sasl
     if (rules.closed or act) and (sasl is None or not (sasl.users or sasl.tokens or sasl.certificates)):
-        entry.problem("nobody can say who they are", "add a section sasl with users, tokens or certificates")
+        given.item.problem("nobody can say who they are", "add a section sasl with users, tokens or certificates")
     return rules
+
+
+FORM: Final = Table(ADMIN, _make)

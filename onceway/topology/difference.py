@@ -1,25 +1,27 @@
 """What changes from one topology file to the next, in lines for people, and when each change takes effect.
 
-When a change of each key takes effect in running routers is in docs/topology.md. Nothing is applied here: that is
+Each row of the table (`onceway.topology.table`) says when a change of its key takes effect in running routers. What
+they cannot change to while they run depends on several values, and is here. Nothing is applied here: that is
 `onceway.serve.server`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Final
 
-from onceway.base.values import format_duration, format_host_port, format_size
-from onceway.topology.admin import ADMIN_KEYS
-from onceway.topology.document import Form
-from onceway.topology.limits import LIMITS
-from onceway.topology.model import SCHEMES, Topology
-from onceway.topology.sasl import SASL_KEYS
-from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
-from onceway.topology.tls import TLS_KEYS
-from router.config import AddressConfig, Limits, UserLimits
+from onceway.base.values import format_duration
+from onceway.topology.addresses import ADDRESS
+from onceway.topology.links import LINK
+from onceway.topology.model import Topology
+from onceway.topology.said import Said, sections, what_holds_instead
+from onceway.topology.sections import TOP
+from onceway.topology.subscriptions import SUBSCRIPTIONS
+from onceway.topology.table import When
 
+_ORDER: Final = (TOP.title, *TOP.by_key)
 MOST_FASTER: Final = 3
 """A router forgets another one after 200 of its own heartbeats, which repeats what it says every 60 of its own. So the
 heartbeats of two routers may differ by this factor, not by more."""
@@ -27,54 +29,121 @@ heartbeats of two routers may differ by this factor, not by more."""
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a plan. `router`: the only one that it concerns. `restart`: it takes effect when that router, or
-    each, is restarted. `refused`: why running routers cannot change to it, and the remedy."""
+    """One line of a plan. `router`: the only one that it concerns. `refused`: why running routers cannot change to it,
+    and the remedy."""
 
     text: str
     router: str | None = None
-    restart: bool = False
+    when: When = When.AT_ONCE
     refused: str = ""
+
+    @property
+    def restart(self) -> bool:
+        """Whether it takes effect when that router, or each, is restarted."""
+        return self.when is When.RESTART
 
     def __str__(self) -> str:
         place = f"router {self.router}: " if self.router else ""
-        after = ": needs a restart" if self.restart else f": {self.refused}" if self.refused else ""
-        return f"{place}{self.text}{after}"
+        after = self.refused or self.when.value
+        return f"{place}{self.text}{': ' if after else ''}{after}"
 
 
-def difference(old: Topology, new: Topology) -> list[Change]:
-    """What changes, in the order of the file; empty if nothing does."""
-    return [
-        *_network(old, new),
-        *_settings(old, new),
-        *_limits("limits", old.settings.limits, new.settings.limits),
-        *_users(old, new),
-        *_policies(old, new),
-        *_addresses(old, new),
-        *_tls(old, new),
-        *_sasl(old, new),
-        *_trunks(old, new),
-        *_websocket(old, new),
-        *_hostnames(old, new),
-        *_admin(old, new),
-        *_routers(old, new),
-        *_links(old, new),
-    ]
+def difference(old: Topology, new: Topology, started: Topology | None = None, name: str = "") -> list[Change]:
+    """What changes, in the order of the table; empty if nothing does.
+
+    Args:
+        old: What the routers follow.
+        new: What they are to follow.
+        started: What router `name` was started with, for all that needs a restart; None: `old`.
+        name: Of that router.
+    """
+    before = {each.identity: each for each in sections(old)}
+    first = {each.identity: each for each in sections(started)} if started is not None else {}
+    after = {each.identity: each for each in sections(new)}
+    found: list[tuple[int, int, Change]] = []
+
+    def note(key: str, kind: int, changes: Iterable[Change]) -> None:
+        found.extend((_ORDER.index(key), kind, change) for change in changes)
+
+    for key, each in {**before, **after}.items():
+        section = "routers" if each.router is not None else each.section.title
+        if key not in after and each.thing:
+            note(section, 0, [Change(f"removed {each.thing}"), *_subscriptions("removed", each)])
+        elif key not in before and each.thing:
+            note(section, 1, _added(each))
+        elif each.router is None or (each.router in old.routers and each.router in new.routers):
+            was = before.get(key) or replace(each, values=what_holds_instead(each, old))
+            now = after.get(key) or replace(each, values=what_holds_instead(each, new))
+            run = first.get(key, was) if each.router in (None, name) else was
+            note(section, 2, _changed(was, run, now))
+    note("policies", 0, _policies(old, new))
+    note("addresses", 3, [*_order(old, new), *_queues(old, new)])
+    return _refuse(old, new, [change for _, _, change in sorted(found, key=itemgetter(0, 1))])
 
 
-def _network(old: Topology, new: Topology) -> Iterator[Change]:
-    if old.network != new.network:
-        refused = f"another network: stop {old.network}, then start {new.network}"
-        yield Change(f"changed network {old.network} -> {new.network}", refused=refused)
+def _added(each: Said) -> Iterator[Change]:
+    cost = each.values["cost"] if each.section is LINK else 1
+    yield Change(f"added {each.thing}" + (f", cost {cost}" if cost != 1 else ""))
+    yield from _subscriptions("added", each)
 
 
-def _settings(old: Topology, new: Topology) -> Iterator[Change]:
-    one, other = old.settings, new.settings
-    refused = _timers_refused(old, new)
-    for key, (field, form, _) in SETTINGS.items():
-        text = _changed(f"settings.{key}", getattr(one, field), getattr(other, field), form)
-        if text:
-            yield Change(text, refused=refused if key in ("heartbeat", "dead_after") else "")
-    yield from _of_address("settings", one.defaults, other.defaults)
+def _changed(was: Said, run: Said, now: Said) -> Iterator[Change]:
+    same_type = was.values.get("type") == now.values.get("type")
+    for row in now.section.rows:
+        if row.key not in now.values:
+            continue
+        one, other = (run if row.when is When.RESTART else was).values[row.key], now.values[row.key]
+        if one == other or (row.of and not same_type and None in (one, other)):
+            continue
+        if row.form is SUBSCRIPTIONS:
+            yield from _subscriptions("removed", was, now)
+            yield from _subscriptions("added", now, was)
+            continue
+        yield Change(f"changed {now.label}{row.key} {row.show(one)} -> {row.show(other)}", now.router, row.when)
+
+
+def _subscriptions(what: str, there: Said, not_there: Said | None = None) -> Iterator[Change]:
+    """The declared subscriptions of an address, each by its name."""
+    if there.section is not ADDRESS:
+        return
+    others = not_there.values["subscriptions"] or () if not_there is not None else ()
+    for each in there.values["subscriptions"] or ():
+        if each not in others:
+            yield Change(f"{what} {there.label}subscriptions {SUBSCRIPTIONS.of.show(each)}")
+
+
+def _policies(old: Topology, new: Topology) -> Iterator[Change]:
+    before, after = old.settings.policies, new.settings.policies
+    if (before is None) != (after is None):
+        yield Change("removed policies" if after is None else "added policies")
+    yield from (Change(f"removed policy {policy}") for policy in before or () if policy not in (after or ()))
+    yield from (Change(f"added policy {policy}") for policy in after or () if policy not in (before or ()))
+
+
+def _order(old: Topology, new: Topology) -> Iterator[Change]:
+    before, after = ([each.config.match for each in topology.given] for topology in (old, new))
+    if [match for match in before if match in after] != [match for match in after if match in before]:
+        yield Change("changed the order of addresses: the first that matches an address holds for it")
+
+
+def _queues(old: Topology, new: Topology) -> Iterator[Change]:
+    one, other = ([each.match for each in topology.addresses if each.type == "queue"] for topology in (old, new))
+    if one != other:  # protocol 16.1.2
+        refused = "stop the network and start it with this file: running routers must agree on what is a queue"
+        yield Change(f"changed queues {', '.join(one) or 'none'} -> {', '.join(other) or 'none'}", refused=refused)
+
+
+def _refuse(old: Topology, new: Topology, changes: list[Change]) -> list[Change]:
+    """Says of the changes that running routers cannot make why they cannot."""
+    timers = _timers_refused(old, new)
+    found = []
+    for each in changes:
+        if each.when is When.NEVER:
+            each = replace(each, refused=f"another network: stop {old.network}, then start {new.network}")
+        elif each.text.startswith(("changed settings.heartbeat ", "changed settings.dead_after ")):
+            each = replace(each, refused=timers)
+        found.append(each)
+    return found
 
 
 def _timers_refused(old: Topology, new: Topology) -> str:
@@ -91,178 +160,3 @@ def _timers_refused(old: Topology, new: Topology) -> str:
             "shorter one shorter, and the other in the next; or make the change in smaller steps"
         )
     return ""
-
-
-def _limits(
-    place: str, old: Limits | UserLimits, new: Limits | UserLimits, router: str | None = None
-) -> Iterator[Change]:
-    for key, (field, form, _) in LIMITS.items():
-        text = _changed(f"{place}.{key}", getattr(old, field, None), getattr(new, field, None), form)
-        if text:
-            yield Change(text, router)
-
-
-def _users(old: Topology, new: Topology) -> Iterator[Change]:
-    before, after = dict(old.settings.users), dict(new.settings.users)
-    for name in [*before, *(name for name in after if name not in before)]:
-        yield from _limits(f"users.{name}.limits", before.get(name, UserLimits()), after.get(name, UserLimits()))
-
-
-def _policies(old: Topology, new: Topology) -> Iterator[Change]:
-    before, after = old.settings.policies, new.settings.policies
-    if (before is None) != (after is None):
-        yield Change("removed policies" if after is None else "added policies")
-    yield from (Change(f"removed policy {policy}") for policy in before or () if policy not in (after or ()))
-    yield from (Change(f"added policy {policy}") for policy in after or () if policy not in (before or ()))
-
-
-def _addresses(old: Topology, new: Topology) -> Iterator[Change]:
-    before = {each.match: each for each in old.addresses}
-    after = {each.match: each for each in new.addresses}
-    for what, entries, others in (("removed", before, after), ("added", after, before)):
-        for match, address in entries.items():
-            if match not in others:
-                yield Change(f"{what} address {match}")
-                yield from _subscriptions(what, f"address {match}", address, AddressConfig())
-    for match, address in after.items():
-        if match in before:
-            yield from _of_address(f"address {match}", before[match], address)
-    if [match for match in before if match in after] != [match for match in after if match in before]:
-        yield Change("changed the order of addresses: the first that matches an address holds for it")
-    one, other = ([each.match for each in topology.addresses if each.type == "queue"] for topology in (old, new))
-    if one != other:  # protocol 16.1.2
-        refused = "stop the network and start it with this file: running routers must agree on what is a queue"
-        yield Change(f"changed queues {', '.join(one) or 'none'} -> {', '.join(other) or 'none'}", refused=refused)
-
-
-def _of_address(place: str, old: AddressConfig, new: AddressConfig) -> Iterator[Change]:
-    for key, (_, form, _) in ADDRESS_SETTINGS.items():
-        text = _changed(f"{place}.{key}", _timeout(old, key), _timeout(new, key), form)
-        if text:
-            yield Change(text)
-    for key in ("guarantee", "no_subscribers", "max_redeliveries", "other_subscriptions"):
-        text = _changed(f"{place}.{key}", getattr(old, key), getattr(new, key), "count")
-        if text:
-            yield Change(text)
-    yield from _subscriptions("removed", place, old, new)
-    yield from _subscriptions("added", place, new, old)
-
-
-def _subscriptions(what: str, place: str, there: AddressConfig, not_there: AddressConfig) -> Iterator[Change]:
-    for container, name in there.subscriptions:
-        if (container, name) not in not_there.subscriptions:
-            link = container if container == name else f"{container} {name}"
-            yield Change(f"{what} {place}.subscriptions {link}")
-
-
-def _timeout(address: AddressConfig, key: str) -> float:
-    return address.publisher_expires_s if key == "publisher_timeout" else address.subscription_timeout_s
-
-
-def _tls(old: Topology, new: Topology) -> Iterator[Change]:
-    yield from (Change(f"removed tls.{name}") for name in old.tls if name not in new.tls)
-    yield from (Change(f"added tls.{name}") for name in new.tls if name not in old.tls)
-    for name, profile in new.tls.items():
-        before = old.tls.get(name, profile)
-        for key in TLS_KEYS:
-            one, other = (_said(getattr(each, key)) for each in (before, profile))
-            text = _changed(f"tls.{name}.{key}", one, other, "count")
-            if text:
-                yield Change(text)
-
-
-def _sasl(old: Topology, new: Topology) -> Iterator[Change]:
-    if old.sasl is None or new.sasl is None:
-        if old.sasl != new.sasl:
-            yield Change("removed sasl" if new.sasl is None else "added sasl")
-        return
-    for key in SASL_KEYS:
-        one, other = (_said(getattr(each, key)) for each in (old.sasl, new.sasl))
-        text = _changed(f"sasl.{key}", one, other, "count")
-        if text:
-            yield Change(text)
-
-
-def _said(value: object) -> object:
-    if isinstance(value, Mapping):  # certificates by name
-        return ", ".join(f"{name}: {pair.certificate} {pair.key}" for name, pair in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def _trunks(old: Topology, new: Topology) -> Iterator[Change]:
-    for text in (
-        _changed("trunks.tls", old.trunk_tls or "off", new.trunk_tls or "off", "count"),
-        _changed("trunks.key", old.trunk_key or None, new.trunk_key or None, "count"),
-    ):
-        if text:
-            yield Change(text, restart=True)
-
-
-def _websocket(old: Topology, new: Topology) -> Iterator[Change]:
-    text = _changed("websocket.origins", _said(old.origins) or None, _said(new.origins) or None, "count")
-    if text:
-        yield Change(text)
-
-
-def _hostnames(old: Topology, new: Topology) -> Iterator[Change]:
-    text = _changed("hostnames", _said(old.settings.hostnames) or None, _said(new.settings.hostnames) or None, "count")
-    if text:
-        yield Change(text)
-
-
-def _admin(old: Topology, new: Topology) -> Iterator[Change]:
-    for key in ADMIN_KEYS:
-        one, other = (_said(getattr(each.admin, key)) or "none" for each in (old, new))
-        text = _changed(f"admin.{key}", one, other, "count")
-        if text:
-            yield Change(text, restart=key == "tls")
-
-
-def _routers(old: Topology, new: Topology) -> Iterator[Change]:
-    yield from (Change(f"removed router {name}") for name in old.routers if name not in new.routers)
-    yield from (Change(f"added router {name}") for name in new.routers if name not in old.routers)
-    for name, place in new.routers.items():
-        if name not in old.routers:
-            continue
-        for key in (*SCHEMES, "interrouter", "admin", "tls"):
-            form = "count" if key == "tls" else "place"
-            text = _changed(key, getattr(old.routers[name], key), getattr(place, key), form)
-            if text:
-                yield Change(text, name, restart=True)
-        if name in old.limits or name in new.limits:
-            before = old.limits.get(name, old.settings.limits)
-            yield from _limits("limits", before, new.limits.get(name, new.settings.limits), name)
-
-
-def _links(old: Topology, new: Topology) -> Iterator[Change]:
-    before = {frozenset(link[:2]): link for link in old.links}
-    after = {frozenset(link[:2]): link for link in new.links}
-    for pair, (one, other, _) in before.items():
-        if pair not in after:
-            yield Change(f"removed link {one} - {other}")
-    for pair, (one, other, cost) in after.items():
-        if pair not in before:
-            yield Change(f"added link {one} - {other}" + (f", cost {cost}" if cost != 1 else ""))
-            continue
-        for text in (
-            _changed(f"link {one} - {other}: cost", before[pair][2], cost, "count"),
-            _changed(f"link {one} - {other}: via", old.via.get(pair), new.via.get(pair), "place"),
-        ):
-            if text:
-                yield Change(text)
-
-
-def _changed(place: str, old: Any, new: Any, form: Form | str) -> str:
-    return "" if old == new else f"changed {place} {_shown(old, form)} -> {_shown(new, form)}"
-
-
-def _shown(value: Any, form: Form | str) -> str:
-    if value is None:
-        return "(none)"
-    if form == "switch":
-        return str(value).lower()
-    if form == "duration":
-        return format_duration(value)
-    if form == "size":
-        return format_size(value)
-    return format_host_port(value) if form == "place" else str(value)

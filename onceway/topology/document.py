@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import TypeVar
 
 import yaml
 
-from onceway.base.values import format_duration, read_count, read_duration, read_size, read_switch
 from onceway.errors import OncewayError
 
 T = TypeVar("T")
@@ -91,6 +90,10 @@ class Item:
     @property
     def is_scalar(self) -> bool:
         return isinstance(self.node, yaml.ScalarNode) and not self.is_null
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.node, yaml.MappingNode)
 
     @property
     def is_null(self) -> bool:
@@ -183,39 +186,6 @@ class Entry(Item):
     @property
     def key_line(self) -> int:
         return int(self.key_node.start_mark.line) + 1
-
-
-Form = Literal["duration", "size", "count", "switch"]
-Bounds = tuple[float, float]
-_EXPECTED: Final = {
-    "duration": "a duration such as 60s",
-    "size": "a size such as 8MiB",
-    "count": "a whole number",
-    "switch": "true or false",
-}
-
-
-def read_quantity(item: Item, form: Form, bounds: Bounds) -> float | int | None:
-    """Seconds, bytes, a number, or whether it is so; None, and a problem noted, where it is unfit."""
-    least, most = bounds
-    value: float | int | None
-    if form == "switch":
-        return item.scalar(read_switch, _EXPECTED[form])
-    if form == "duration":
-        value = item.scalar(read_duration, _EXPECTED[form])
-    else:
-        value = item.scalar(read_size if form == "size" else read_count, _EXPECTED[form])
-    if value is None or least <= value <= most:
-        return value
-
-    def shown(limit: float) -> str:
-        if form == "duration":
-            return format_duration(limit)
-        return f"{limit:.0f}{'B' if form == 'size' else ''}"
-
-    way = f"less than {shown(least)}" if value < least else f"more than {shown(most)}"
-    item.problem(f"{item.text} is {way}", f"write a value from {shown(least)} to {shown(most)}")
-    return None
 
 
 def compose(data: bytes | str, problems: Problems) -> Item | None:

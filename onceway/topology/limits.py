@@ -1,94 +1,162 @@
 """`limits` and `users` of a topology file: what clients may take of a router, for each listener and for each user.
 
-The keys and their bounds are here. `router.links.limits` enforces them, docs/topology.md explains them. Read
-`onceway.topology.sections` for the rest of the file.
+`router.links.limits` enforces them, docs/topology.md explains them. Read `onceway.topology.sections` for the rest of
+the file.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
-from onceway.topology.document import Bounds, Entry, Form, read_quantity
-from router.config import Limits, RouterConfig, UserLimits
+from onceway.topology.document import Entry
+from onceway.topology.forms import Count, Duration, Scope, Size
+from onceway.topology.table import ByName, Given, Row, Section, Table, When
+from router.config import Limits, UserLimits
 from router.policies import ANONYMOUS
 
-# key in the file -> (field of Limits, form, least, most)
-LIMITS: Final[dict[str, tuple[str, Form, Bounds]]] = {
-    "connections": ("connections", "count", (1, 1 << 20)),
-    "half_open": ("half_open", "count", (1, 1 << 20)),
-    "handshake_timeout": ("handshake_timeout_s", "duration", (0.1, 600)),
-    "sessions": ("sessions", "count", (1, 1 << 16)),
-    "links": ("links", "count", (1, 1 << 20)),
-    "unsettled_map": ("unsettled_map", "count", (1, 1 << 24)),
-    "unread_output": ("unread_output", "size", (1 << 20, 1 << 40)),
-    "max_frame_size": ("max_frame_size", "size", (512, (1 << 32) - 1)),
-    "max_message_size": ("max_message_size", "size", (1, 1 << 40)),
-    "unsettled_window": ("unsettled_window", "count", (1, 1 << 24)),
-    "idle_timeout": ("idle_timeout_s", "duration", (0.1, 86_400)),
-}
-OF_A_LISTENER: Final = ("half_open", "handshake_timeout")
-"""Keys that no user has, because the user is not known yet when they apply."""
+_EXAMPLE: Final = "a mapping such as {limits: {connections: 10}}"
+_CLOSE: Final = "close, `amqp:resource-limit-exceeded`"
+_REFUSED: Final = "the link is refused, `amqp:resource-limit-exceeded`"
+_THE_SETTING: Final = "the setting"
+
+LIMITS: Final = Section(
+    "limits",
+    "a mapping of limits such as {connections: 1000}",
+    (
+        Row(
+            "connections",
+            Count(1, 1 << 20),
+            When.AT_ONCE,
+            "connections that have sent open; a user's limit holds in addition to the listener's. Beyond it: " + _CLOSE,
+        ),
+        Row(
+            "half_open",
+            Count(1, 1 << 20),
+            When.AT_ONCE,
+            "connections that have not sent open yet; not for users. Beyond it: the oldest of them is disconnected",
+        ),
+        Row(
+            "handshake_timeout",
+            Duration(0.1, 600),
+            When.NEW_CONNECTIONS,
+            "time for header, SASL and open together; not for users. Beyond it: " + _CLOSE,
+            "handshake_timeout_s",
+        ),
+        Row(
+            "sessions",
+            Count(1, 1 << 16),
+            When.NEW_CONNECTIONS,
+            "sessions of one connection; told as channel-max. Beyond it: close, `amqp:connection:framing-error`",
+        ),
+        Row(
+            "links",
+            Count(1, 1 << 20),
+            When.AT_ONCE,
+            f"links of one connection; told as handle-max of each session. Beyond it: {_REFUSED}; above handle-max "
+            f"close, "
+            "`amqp:connection:framing-error`",
+        ),
+        Row(
+            "unsettled_map",
+            Count(1, 1 << 24),
+            When.AT_ONCE,
+            f"entries of the unsettled map in one attach. Beyond it: {_REFUSED}",
+        ),
+        Row(
+            "unread_output",
+            Size(1 << 20, 1 << 40),
+            When.AT_ONCE,
+            "output that waits for one client to read it. Beyond it: the router reads nothing from this client until "
+            "it "
+            "has read; its `idle_timeout` keeps running",
+        ),
+        Row(
+            "max_frame_size",
+            Size(512, (1 << 32) - 1),
+            When.NEW_CONNECTIONS,
+            "one frame; told in open. Before open 64KiB. Beyond it: close, `amqp:connection:framing-error`",
+            default=_THE_SETTING,
+        ),
+        Row(
+            "max_message_size",
+            Size(1, 1 << 40),
+            When.NEW_CONNECTIONS,
+            "one message; with it none passes through while it arrives (`stream_above`); told in attach. Beyond it: "
+            "detach, `amqp:link:message-size-exceeded`",
+            default=_THE_SETTING,
+        ),
+        Row(
+            "unsettled_window",
+            Count(1, 1 << 24),
+            When.AT_ONCE,
+            "messages of one publisher that are accepted and not settled. Beyond it: no credit",
+            default=_THE_SETTING,
+        ),
+        Row(
+            "idle_timeout",
+            Duration(0.1, 86_400),
+            When.NEW_CONNECTIONS,
+            "time without any frame from the client. Beyond it: " + _CLOSE,
+            "idle_timeout_s",
+            default=_THE_SETTING,
+        ),
+    ),
+    Limits,
+)
+_OF_A_USER: Final = {each.name for each in fields(UserLimits)}
+"""The others no user has, because the user is not known yet when they apply."""
 
 
-def read_limits(entry: Entry | None, settings: RouterConfig, base: Limits) -> Limits:
-    """A listener's limits: `base`, replaced by what the entry gives."""
-    if entry is None:
-        return base
-    values = _values(entry, tuple(LIMITS))
-    _check(entry, values.get("max_message_size"), settings)
-    return replace(base, **values)
+def _make_limits(given: Given, scope: Scope) -> Limits:
+    """A listener's limits: those of the file, replaced by what the mapping gives."""
+    _check(given, scope)
+    return replace(scope.limits, **given.values)
 
 
-def read_users(
-    entry: Entry | None, settings: RouterConfig, *, named: bool = False
-) -> tuple[tuple[str, UserLimits], ...]:
-    """Each user's name and its limits. named: clients can be users with a name."""
-    expected = "a mapping such as guest: {limits: {connections: 10}}"
-    if entry is None:
-        return ()
-    users: list[tuple[str, UserLimits]] = []
-    for name, item in (entry.entries(expected) or {}).items():
-        if not name:
-            item.problem("a user without a name", "write the name by which it authenticates")
-        elif name != ANONYMOUS and not named:
-            item.warn(
-                f"no client can be user {name}: there is no section sasl, so every client is {ANONYMOUS}",
-                f"add it (docs/security.md), write {ANONYMOUS}, or leave it out",
-            )
-        fields = item.fields(("limits",), "a mapping such as {limits: {connections: 10}}")
-        if not fields or "limits" not in fields:
-            continue
-        for key in OF_A_LISTENER:
-            _reject(fields["limits"], key)
-        values = _values(fields["limits"], tuple(LIMITS))
-        for key in OF_A_LISTENER:
-            values.pop(LIMITS[key][0], None)
-        limits = UserLimits(**values)
-        _check(fields["limits"], limits.max_message_size, settings)
-        users.append((name, limits))
-    return tuple(users)
+def _make_user_limits(given: Given, scope: Scope) -> UserLimits:
+    for key, entry in given.entries.items():
+        if LIMITS.by_key[key].name not in _OF_A_USER:
+            entry.problem(f"{key} is over before a user is known", "write it under limits, or under limits of a router")
+    _check(given, scope)
+    return UserLimits(**{name: value for name, value in given.values.items() if name in _OF_A_USER})
 
 
-def _reject(entry: Entry, key: str) -> None:
-    for name, item in (entry.entries("a mapping of limits") or {}).items():
-        if name == key:
-            item.problem(f"{key} is over before a user is known", "write it under limits, or under limits of a router")
+def _check(given: Given, scope: Scope) -> None:
+    if given.values.get("max_message_size", 0) > scope.settings.memory_limit:
+        given.entries["max_message_size"].problem(
+            "max_message_size exceeds memory_limit: such a message could never pass", "raise memory_limit"
+        )
 
 
-def _values(entry: Entry, keys: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    known = entry.fields(keys, "a mapping of limits such as {connections: 1000}") or {}
-    for key, item in known.items():
-        name, form, bounds = LIMITS[key]
-        value = read_quantity(item, form, bounds)
-        if value is not None:
-            values[name] = value
-    return values
+def _check_user(name: str, entry: Entry, scope: Scope) -> bool:
+    if not name:
+        entry.problem("a user without a name", "write the name by which it authenticates")
+    elif name != ANONYMOUS and not scope.named:
+        entry.warn(
+            f"no client can be user {name}: there is no section sasl, so every client is {ANONYMOUS}",
+            f"add it (docs/security.md), write {ANONYMOUS}, or leave it out",
+        )
+    return True
 
 
-def _check(entry: Entry, max_message_size: int | None, settings: RouterConfig) -> None:
-    if max_message_size is not None and max_message_size > settings.memory_limit:
-        fields = entry.entries("a mapping of limits") or {}
-        item = fields.get("max_message_size") or entry
-        item.problem("max_message_size exceeds memory_limit: such a message could never pass", "raise memory_limit")
+def _make_user(given: Given, scope: Scope) -> UserLimits | None:
+    limits: Any = given.values.get("limits")
+    return limits if "limits" in given.entries else None
+
+
+OF_A_ROUTER: Final = Table(LIMITS, _make_limits)
+USER: Final = Section(
+    "users",
+    _EXAMPLE,
+    (
+        Row(
+            "limits",
+            Table(LIMITS, _make_user_limits),
+            When.AT_ONCE,
+            "[limits](#limits-and-users) of this user",
+            apart=True,
+        ),
+    ),
+)
+USERS: Final = ByName(Table(USER, _make_user), "a mapping such as guest: {limits: {connections: 10}}", _check_user)

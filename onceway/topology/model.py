@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from onceway.base.values import format_host_port
+from onceway.topology.addresses import Address
 from onceway.topology.admin import AdminRules
 from onceway.topology.document import Problem
+from onceway.topology.forms import HostPort
+from onceway.topology.links import Link
+from onceway.topology.mqtt import Mqtt
+from onceway.topology.pipes import Pipe
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
 from router.config import AddressConfig, Limits, RouterConfig
 
-HostPort = tuple[str, int]
 SCHEMES: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts")
 SECURE: Final = ("amqps", "wss", "mqtts")
-Link = tuple[str, str, int]  # two routers and the cost between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Topology:
     routers: dict[str, RouterAddress]  # in the file's order
     links: tuple[Link, ...]
     settings: RouterConfig  # timers, sizes and addresses; its name is empty
+    given: tuple[Address, ...] = ()  # the addresses as the file has them: routers are told more
+    mqtt: Mqtt | None = None  # None: the file has no such section
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
@@ -62,23 +67,23 @@ class Topology:
     origins: tuple[str, ...] = ()  # of the web pages that may open WebSockets
     admin: AdminRules = field(default_factory=AdminRules)  # who may read the admin listeners
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
+    file_digest: str = ""  # of all that it says (`onceway.topology.said`)
     text: str = field(default="", repr=False, compare=False)  # the file's content
     directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
 
     @property
-    def file_digest(self) -> str:
-        """16 hexadecimal digits. Files that say the same have the same, whatever their order of keys and comments."""
-        links = sorted((*sorted(link[:2]), link[2]) for link in self.links)
-        via = sorted((*sorted(pair), place) for pair, place in self.via.items())
-        routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
-        settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        tls = sorted(self.tls.items()), self.trunk_tls, self.trunk_key, self.sasl, self.origins, self.admin
-        said = repr((self.network, routers, links, via, limits, tls, settings))
-        return blake2b(said.encode(), digest_size=8).hexdigest()
-
-    @property
     def addresses(self) -> tuple[AddressConfig, ...]:
         return self.settings.addresses
+
+    @property
+    def pipes(self) -> dict[str, Pipe]:
+        """What the stores of each pipe are told, by its address."""
+        return {each.config.match: each.pipe for each in self.given if each.pipe is not None}
+
+    @property
+    def trunk_profile(self) -> str:
+        """The profile of the connections between routers; empty: they have no TLS."""
+        return self.trunk_tls or ""
 
     def router_config(self, name: str) -> RouterConfig:
         """The configuration of router `name`. KeyError if the file has no such router."""

@@ -1,28 +1,55 @@
 """An address of type pipe: its stores, and the declared subscriptions by which they attach.
 
 To the routers a pipe is an exactly-once topic with one declared subscription, its primary store's, and, where there are
-several stores, a second topic NAME.log, by which the primary tells all of them what the pipe holds. docs/pipe.md
-explains both.
+several stores, a second topic NAME.log, by which the primary tells all of them what the pipe holds. What only stores
+heed is a `Pipe`; routers are not told it. docs/pipe.md explains both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onceway.base.values import format_host_port, read_host_port, read_name
+from onceway.base.values import format_host_port, read_name
 from onceway.client.urls import has_password
-from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
-from onceway.topology.tls import TlsProfile, read_profile_name
+from onceway.topology.document import Item
+from onceway.topology.forms import DEFAULT_HOST, Duration, Form, HostPort, Place, Profile, Schema, Scope, Size, Text
+from onceway.topology.table import ByName, Given, Row, Section, Table, When
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
 
-_LONGEST_S: Final = 36_525 * 86_400.0
-_LARGEST: Final = float(1 << 60)
 _EXPECTED: Final = "a mapping of stores such as {a: 5981, b: 5982}, the primary first"
-_NOT_OF_PIPES: Final = (
-    "subscriptions", "other_subscriptions", "guarantee", "no_subscribers", "max_redeliveries", "expire",
-)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is dropped. None: nothing because of it."""
+
+    age_s: float | None = None  # what is older
+    octets: int | None = None  # the oldest of what is more
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """What the stores of a pipe are told."""
+
+    stores: Mapping[str, HostPort]  # where each listens for readers, the primary first
+    data: Mapping[str, str] = field(default_factory=dict)  # of those of which the file says where they keep it
+    metrics: Mapping[str, HostPort] = field(default_factory=dict)  # where they answer Prometheus
+    tls: str = ""  # the TLS profile of the stores' listeners; empty: they have no TLS
+    retention: Retention | None = None
+    user: str = NOBODY.user  # as whom they attach
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URL of each store, the primary's first."""
+        scheme = "amqps" if self.tls else "amqp"
+        return {name: f"{scheme}://{format_host_port(place)}" for name, place in self.stores.items()}
+
+    def of(self, store: str) -> tuple[HostPort, str | None, HostPort | None, str]:
+        """Where a store listens, keeps its data and answers Prometheus, and its TLS profile."""
+        return self.stores[store], self.data.get(store), self.metrics.get(store), self.tls
 
 
 def primary_subscription(pipe: str) -> tuple[str, str]:
@@ -39,94 +66,27 @@ def log_name(pipe: str) -> str:
     return f"{pipe}.log"
 
 
-def log_address(pipe: AddressConfig) -> AddressConfig:
-    """The topic by which the stores of a pipe agree. They are the same user's there."""
-    owner = pipe.subscriptions[0][0].removesuffix(primary_subscription(pipe.match)[0])
-    followers = [log_subscription(pipe.match, name) for name, _, _ in pipe.stores]
-    return AddressConfig(
-        match=log_name(pipe.match),
-        subscription_timeout_s=pipe.subscription_timeout_s,
-        publisher_timeout_s=pipe.publisher_timeout_s,
-        subscriptions=tuple((owner + container, link) for container, link in followers),
-        other_subscriptions="refuse",
-    )
-
-
-def read_pipe(
-    values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item, profiles: Mapping[str, TlsProfile]
-) -> dict[str, Any]:
-    """What an address of type pipe has beside its timeouts; nothing for a topic."""
-    if values.get("type") != "pipe":
-        for key in ("stores", "store_data", "store_metrics", "store_tls", "retention", "user"):
-            if key in fields:
-                fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
-        return {}
-    match = values.get("match")
-    if match is None:
-        return {}
-    for key in _NOT_OF_PIPES:
-        if key in fields:
-            fields[key].problem(
-                f"{key} of a pipe", "leave the line out: a pipe is exactly-once, and its stores subscribe"
-            )
-    if match.endswith("*"):
-        fields["match"].problem(f'a pipe "{match}", which matches many addresses', "give each pipe an entry of its own")
-    if "stores" not in fields:
-        item.problem("a pipe without stores", f"add stores: {_EXPECTED}")
-        return {}
-    stores = _places(fields["stores"], _EXPECTED)
-    if not stores:
-        fields["stores"].problem("a pipe without stores", f"write {_EXPECTED}")
-    names = [name for name, _, _ in stores]
-    metrics: tuple[tuple[str, str, int], ...] = ()
-    if "store_metrics" in fields:
-        metrics = _places(fields["store_metrics"], "a mapping such as {s: 9981}", names)
-    user = fields["user"].scalar(_read_user, "the name of a user") if "user" in fields else None
+def as_topic(match: str, pipe: Pipe) -> dict[str, Any]:
+    """What routers are told of a pipe: fields of AddressConfig."""
     container, link = primary_subscription(match)
+    scheme = "amqps" if pipe.tls else "amqp"
     return {
-        "stores": stores,
-        "store_data": _store_data(fields, names),
-        "store_metrics": metrics,
-        "store_tls": read_profile_name(fields.get("store_tls"), profiles),
-        **_retention(fields),
-        "guarantee": "exactly-once",
-        "no_subscribers": "hold",
-        "subscriptions": ((owned(user or NOBODY.user, container), link),),
+        "read_at": tuple((scheme, *place) for place in pipe.stores.values()),
+        "subscriptions": ((owned(pipe.user, container), link),),
         "other_subscriptions": "refuse",
     }
 
 
-def _places(entry: Entry, expected: str, names: Sequence[str] = ()) -> tuple[tuple[str, str, int], ...]:
-    """Name of a store, host and port; `names` are those that the file has."""
-    found: list[tuple[str, str, int]] = []
-    for name, place in (entry.entries(expected) or {}).items():
-        try:
-            read_name(name)
-        except ValueError as error:
-            place.problem(*error.args)
-        if names and name not in names:
-            place.problem(f'no store "{name}"', f"stores are {', '.join(names)}")
-        address = place.scalar(lambda text: read_host_port(text, "127.0.0.1"), "a port, or host:port")
-        if address is not None:
-            other = next((each for each, *taken in found if (*taken,) == address), None)
-            if other is not None:
-                place.problem(f"{format_host_port(address)} is taken by {other}", "give each store a port of its own")
-            found.append((name, *address))
-    return tuple(found)
-
-
-def _retention(fields: Mapping[str, Entry]) -> dict[str, Any]:
-    if "retention" not in fields:
-        return {}
-    expected = "a mapping such as {age: 72h, size: 1GiB}"
-    found = fields["retention"].fields(("age", "size"), expected)
-    if found is not None and not found:
-        fields["retention"].problem("a retention of nothing", f"write {expected}")
-    forms: dict[str, tuple[str, Form, Bounds]] = {
-        "age": ("retention_s", "duration", (1, _LONGEST_S)),
-        "size": ("retention_octets", "size", (16 << 20, _LARGEST)),
-    }
-    return {forms[key][0]: read_quantity(entry, *forms[key][1:]) for key, entry in (found or {}).items()}
+def log_address(address: AddressConfig, pipe: Pipe) -> AddressConfig:
+    """The topic by which the stores of a pipe agree. They are the same user's there."""
+    followers = [log_subscription(address.match, name) for name in pipe.stores]
+    return AddressConfig(
+        match=log_name(address.match),
+        subscription_timeout_s=address.subscription_timeout_s,
+        publisher_timeout_s=address.publisher_timeout_s,
+        subscriptions=tuple((owned(pipe.user, container), link) for container, link in followers),
+        other_subscriptions="refuse",
+    )
 
 
 def _read_data(text: str) -> str:
@@ -143,14 +103,124 @@ def _read_user(text: str) -> str:
     return text
 
 
-def _store_data(fields: Mapping[str, Entry], stores: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Where each store keeps its data, for those of which the file says it."""
-    places = {}
-    entries = fields["store_data"].entries("a mapping such as {s: /srv/pipes}") if "store_data" in fields else None
-    for name, entry in (entries or {}).items():
-        place = entry.scalar(_read_data, "an absolute path, or postgresql://...")
-        if name not in stores:
-            entry.problem(f'no store "{name}"', f"stores are {', '.join(stores)}")
-        elif place:
-            places[name] = place
-    return tuple(places.items())
+@dataclass(frozen=True, slots=True)
+class _Places(Form[dict[str, HostPort]]):
+    """Names of stores with a port of their own, at 127.0.0.1 unless they name a host."""
+
+    expected: str
+
+    def read(self, item: Item, scope: Scope) -> dict[str, HostPort] | None:
+        found: dict[str, HostPort] = {}
+        for name, entry in (item.entries(self.expected) or {}).items():
+            try:
+                read_name(name)
+            except ValueError as error:
+                entry.problem(*error.args)
+            place = Place(DEFAULT_HOST).read(entry, scope)
+            if place is not None:
+                other = next((each for each, taken in found.items() if taken == place), None)
+                if other is not None:
+                    entry.problem(f"{format_host_port(place)} is taken by {other}", "give each store a port of its own")
+                found[name] = place
+        return found
+
+    def show(self, value: Mapping[str, HostPort]) -> str:
+        return ", ".join(f"{name} {format_host_port(place)}" for name, place in value.items())
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": Place().schema()}
+
+
+def _make_retention(given: Given, scope: Scope) -> Retention:
+    if not given.entries:
+        given.item.problem("a retention of nothing", f"write {RETENTION.expected}")
+    return Retention(**given.values)
+
+
+RETENTION: Final = Section(
+    "retention",
+    "a mapping such as {age: 72h, size: 1GiB}",
+    (
+        Row("age", Duration(1, 36_525 * 86_400.0), When.AT_ONCE, "what is older is dropped", "age_s"),
+        Row("size", Size(16 << 20, float(1 << 60)), When.AT_ONCE, "of what is more the oldest is dropped", "octets"),
+    ),
+    Retention,
+)
+_PIPE: Final = ("pipe",)
+PIPE_ROWS: Final = (
+    Row(
+        "stores",
+        _Places(_EXPECTED),
+        When.AT_ONCE,
+        "of a pipe: where each of its stores listens for readers, by name, the primary first",
+        of=_PIPE,
+        default="none",
+    ),
+    Row(
+        "store_data",
+        ByName(Text(_read_data, "an absolute path, or postgresql://...", "."), "a mapping such as {s: /srv/pipes}"),
+        When.AT_ONCE,
+        "of a pipe: where a store keeps its data, by name: `{s: /srv/s, t: postgresql://...}`",
+        "data",
+        of=_PIPE,
+        default="the state directory",
+    ),
+    Row(
+        "store_metrics",
+        _Places("a mapping such as {s: 9981}"),
+        When.AT_ONCE,
+        "of a pipe: where a store answers Prometheus, by name: `{s: 9981, t: 9982}` ([metrics](pipe.md#metrics))",
+        "metrics",
+        of=_PIPE,
+        default="none",
+    ),
+    Row(
+        "store_tls",
+        Profile(),
+        When.AT_ONCE,
+        "of a pipe: the [TLS profile](#tls) of its stores' listeners, with the store's name for `${router}` "
+        "([who may read](pipe.md#who-may-read))",
+        "tls",
+        of=_PIPE,
+        default="none",
+    ),
+    Row(
+        "retention",
+        Table(RETENTION, _make_retention),
+        When.AT_ONCE,
+        "of a pipe: what is dropped, `{age: 72h, size: 10GiB}` or one of them; `size` is at least 16 MiB",
+        of=_PIPE,
+        default="none",
+    ),
+    Row(
+        "user",
+        Text(_read_user, "the name of a user", "."),
+        When.AT_ONCE,
+        "of a pipe: the user as whom its stores attach, where [`sasl`](#sasl) lets in users only",
+        of=_PIPE,
+        default="anonymous",
+    ),
+)
+
+
+def make_pipe(match: str, given: Given) -> Pipe | None:
+    """None, and a problem noted, without stores."""
+    entries = given.entries
+    if match.endswith("*"):
+        entries["match"].problem(
+            f'a pipe "{match}", which matches many addresses', "give each pipe an entry of its own"
+        )
+    if "stores" not in entries:
+        given.item.problem("a pipe without stores", f"add stores: {_EXPECTED}")
+        return None
+    values = {row.name: given.values[row.name] for row in PIPE_ROWS if row.name in given.values}
+    stores = values.get("stores")
+    if not stores:
+        entries["stores"].problem("a pipe without stores", f"write {_EXPECTED}")
+        return None
+    for key, named in (("store_data", values.get("data")), ("store_metrics", values.get("metrics"))):
+        for name in named or ():
+            if name not in stores:
+                entry = (entries[key].entries("") or {})[name]
+                entry.problem(f'no store "{name}"', f"stores are {', '.join(stores)}")
+    return Pipe(**values)

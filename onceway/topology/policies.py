@@ -6,63 +6,12 @@ docs/topology.md explains the section; `router.policies` says what an entry allo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Final
 
-from onceway.base.values import read_switch
-from onceway.topology.document import Entry, Item
+from onceway.topology.document import Item
+from onceway.topology.forms import Scope, Switch, Text
+from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 from router.policies import EVERYONE, NOBODY, USER, Policy
-
-POLICY_KEYS: Final = ("users", "groups", "send", "receive", "dynamic", "anonymous")
-_EXAMPLE: Final = "a list such as [{users: [alice], send: [orders]}]"
-
-
-def read_policies(entry: Entry | None, *, named: bool) -> tuple[Policy, ...] | None:
-    """None: the file has no such section. named: clients can be users with a name."""
-    if entry is None:
-        return None
-    items = entry.items(_EXAMPLE)
-    if items == []:
-        entry.problem("no entry, so nobody may use any address", "add one, or leave the line out")
-    policies = [policy for item in items or () if (policy := _read_policy(item)) is not None]
-    strangers = sorted({name for policy in policies for name in policy.users} - {EVERYONE, NOBODY.user})
-    if strangers and not named:
-        entry.warn(f"no client can be user {strangers[0]}: there is no section sasl", "add it: docs/security.md")
-    return tuple(policies)
-
-
-def _read_policy(item: Item) -> Policy | None:
-    fields = item.fields(POLICY_KEYS, "a mapping such as {users: [alice], send: [orders]}")
-    if fields is None:
-        return None
-    if "users" not in fields and "groups" not in fields:
-        item.problem("it is for nobody", f'add users or groups; users: ["{EVERYONE}"] are all')
-    if not {"send", "receive", "dynamic"} & set(fields):
-        item.problem("it allows nothing", "add send, receive or dynamic")
-    dynamic, anonymous = (
-        fields[key].scalar(read_switch, "true or false") if key in fields else None for key in ("dynamic", "anonymous")
-    )
-    return Policy(
-        users=read_names(fields, "users"),
-        groups=read_names(fields, "groups"),
-        send=_texts(fields, "send", _read_pattern),
-        receive=_texts(fields, "receive", _read_pattern),
-        dynamic=bool(dynamic),
-        anonymous=anonymous is not False,
-    )
-
-
-def read_names(fields: Mapping[str, Entry], key: str) -> tuple[str, ...]:
-    """Names of users or groups."""
-    return _texts(fields, key, _read_name)
-
-
-def _texts(fields: Mapping[str, Entry], key: str, read: Callable[[str], str]) -> tuple[str, ...]:
-    if key not in fields:
-        return ()
-    items = fields[key].items("a list of names") or ()
-    texts = (each.scalar(read, "a name") for each in items)
-    return tuple(text for text in texts if text is not None)
 
 
 def _read_name(text: str) -> str:
@@ -87,3 +36,70 @@ def _read_pattern(text: str) -> str:
     if text.count(USER) > 1:
         raise ValueError(f'"{text}" has {USER} more than once', "write it once")
     return text
+
+
+NAMES: Final[ListOf[str, str]] = ListOf(Text(_read_name, "a name", "."), "a list of names")
+"""Names of users or groups."""
+_PATTERNS: Final[ListOf[str, str]] = ListOf(Text(_read_pattern, "a name", "."), "a list of names")
+
+POLICY: Final = Section(
+    "policies",
+    "a mapping such as {users: [alice], send: [orders]}",
+    (
+        Row(
+            "users",
+            NAMES,
+            When.AT_ONCE,
+            'whom the entry is for; `users` or `groups` at least. The user `"*"` is everyone, `anonymous` who says '
+            "no name",
+        ),
+        Row("groups", NAMES, When.AT_ONCE, "groups of users whom the entry is for"),
+        Row(
+            "send",
+            _PATTERNS,
+            When.AT_ONCE,
+            "addresses, or prefixes ending in `*`, that they may send to. A link without an address is for those who "
+            "may "
+            "send somewhere, and each of its messages is looked at",
+        ),
+        Row("receive", _PATTERNS, When.AT_ONCE, "the same for receiving"),
+        Row(
+            "dynamic",
+            Switch(),
+            When.AT_ONCE,
+            "`true`: they may make [dynamic nodes](wire.md), and send to those of others, whose addresses cannot be "
+            "guessed",
+        ),
+        Row(
+            "anonymous",
+            Switch(),
+            When.AT_ONCE,
+            "`false`: not on [links without an address](clients.md#links-without-an-address), of which each message "
+            "names one. Unless given, what may be sent may be sent on them, too",
+        ),
+    ),
+    Policy,
+)
+
+
+def _make_policy(given: Given, scope: Scope) -> Policy:
+    if "users" not in given.entries and "groups" not in given.entries:
+        given.item.problem("it is for nobody", f'add users or groups; users: ["{EVERYONE}"] are all')
+    if not {"send", "receive", "dynamic"} & given.entries.keys():
+        given.item.problem("it allows nothing", "add send, receive or dynamic")
+    return Policy(**given.values)
+
+
+def _check_policies(item: Item, found: list[Read[Policy]], scope: Scope) -> tuple[Policy, ...]:
+    if not item.node.value:
+        item.problem("no entry, so nobody may use any address", "add one, or leave the line out")
+    policies = tuple(each.value for each in found)
+    strangers = sorted({name for policy in policies for name in policy.users} - {EVERYONE, NOBODY.user})
+    if strangers and not scope.named:
+        item.warn(f"no client can be user {strangers[0]}: there is no section sasl", "add it: docs/security.md")
+    return policies
+
+
+POLICIES: Final[ListOf[Policy, Policy]] = ListOf(
+    Table(POLICY, _make_policy), "a list such as [{users: [alice], send: [orders]}]", _check_policies
+)

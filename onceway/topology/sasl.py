@@ -6,19 +6,16 @@ Nothing is opened here, since a file is also read where its users are not. `once
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
-from onceway.base.values import read_switch
-from onceway.topology.document import Entry, Item
+from onceway.topology.document import Item
+from onceway.topology.forms import Choice, File, Scope, Switch, Text
+from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 
-SASL_KEYS: Final = ("mechanisms", "users", "plain_without_tls", "certificates", "tokens")
-RULE_KEYS: Final = ("from", "match", "user")
-TOKEN_KEYS: Final = ("keys", "issuer", "audience", "user", "groups")
 SOURCES: Final = ("common_name", "dns", "email", "uri")
 """What of a certificate a rule reads: the subject's common name, or names of subjectAltName."""
 ANONYMOUS: Final = "ANONYMOUS"
@@ -27,6 +24,7 @@ EXTERNAL: Final = "EXTERNAL"
 BEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (EXTERNAL, BEARER, *HASHES, PLAIN, ANONYMOUS)
 """In the order in which they are offered. Where TLS allows it the ones of SCRAM come with -PLUS, too."""
+_NEW: Final = When.NEW_CONNECTIONS
 _PASSWORDS: Final = (*HASHES, PLAIN)
 _NEEDED: Final = {
     "users": "a file that onceway user keeps",
@@ -43,9 +41,6 @@ class CertificateRule:
     match: str  # a regular expression, of the whole name
     user: str  # with \1 for what the first group has matched
 
-    def __str__(self) -> str:
-        return f"{self.source} {self.match} is {self.user}"
-
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
@@ -61,9 +56,6 @@ class TokenRules:
     def remote(self) -> bool:
         return "://" in self.keys
 
-    def __str__(self) -> str:
-        return f"{self.issuer} for {self.audience}, keys {self.keys}, user {self.user}, groups {self.groups or 'none'}"
-
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
@@ -76,62 +68,10 @@ class Sasl:
     tokens: TokenRules | None = None
 
 
-def read_sasl(entry: Entry | None) -> Sasl | None:
-    """None: the file has no such section."""
-    if entry is None:
-        return None
-    fields = entry.fields(SASL_KEYS, "a mapping such as {users: users.json}")
-    if fields is None:
-        return None
-    users = fields["users"].scalar(_read_file, "a file that onceway user keeps") if "users" in fields else None
-    plain = fields["plain_without_tls"].scalar(read_switch, "true or false") if "plain_without_tls" in fields else None
-    rules = _read_rules(fields["certificates"]) if "certificates" in fields else ()
-    tokens = _read_tokens(fields["tokens"]) if "tokens" in fields else None
-    possible = {
-        **dict.fromkeys(_PASSWORDS, "users"),
-        EXTERNAL: "certificates",
-        BEARER: "tokens",
-    }
-    if "mechanisms" in fields:
-        mechanisms = _read_mechanisms(fields["mechanisms"], fields, possible)
-    else:
-        mechanisms = tuple(name for name in MECHANISMS if possible.get(name) in fields)
-        if not mechanisms:
-            entry.problem(
-                "nobody can say who they are",
-                "add users: a file that onceway user keeps, certificates, tokens, or mechanisms: [ANONYMOUS]",
-            )
-    if plain is not None and PLAIN not in mechanisms:
-        fields["plain_without_tls"].problem("PLAIN is not among the mechanisms", "add it, or leave this line out")
-    return Sasl(mechanisms, users, bool(plain), rules, tokens)
-
-
-def _read_mechanisms(item: Item, fields: Mapping[str, Entry], possible: Mapping[str, str]) -> tuple[str, ...]:
-    """Those that the list names. possible: the key that each of them needs."""
-    named: set[str] = set()
-    for each in item.items(f"a list of {', '.join(MECHANISMS)}") or ():
-        name = each.choice(MECHANISMS)
-        if name is None:
-            continue
-        if name in named:
-            each.problem(f"{name} is given twice", "leave one of them out")
-        named.add(name)
-        key = possible.get(name)
-        if key is not None and key not in fields:
-            each.problem(f"{name} without {key}", f"add {key}: {_NEEDED[key]}")
-    if not item.problems.found and not named:
-        item.problem("no mechanism", "name one at least, or leave the line out")
-    return tuple(name for name in MECHANISMS if name in named)
-
-
-def _read_tokens(item: Entry) -> TokenRules | None:
-    expected = "a mapping such as {keys: jwks.json, issuer: https://id.example.org, audience: onceway}"
-    fields = item.fields(TOKEN_KEYS, expected, required=("keys", "issuer", "audience"))
-    if fields is None:
-        return None
-    values = {key: fields[key].scalar(_read_keys if key == "keys" else _read_word, "a text") for key in fields}
-    given = {key: value for key, value in values.items() if value is not None}
-    return TokenRules(**given) if {"keys", "issuer", "audience"} <= given.keys() else None
+def _read_file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("no file", "write the path of one")
+    return Path(text)
 
 
 def _read_keys(text: str) -> str:
@@ -149,38 +89,73 @@ def _read_word(text: str) -> str:
     return text
 
 
-def _read_rules(item: Item) -> tuple[CertificateRule, ...]:
-    expected = r"a list such as [{from: common_name}, {from: email, match: (.*)@example\.org}]"
-    rules = [_read_rule(each) for each in item.items(expected) or ()]
-    if not rules and not item.problems.found:
-        item.problem("no rule says whose a certificate is", "write [{from: common_name}]")
-    return tuple(rule for rule in rules if rule is not None)
-
-
-def _read_rule(item: Item) -> CertificateRule | None:
-    fields = item.fields(RULE_KEYS, "a mapping such as {from: common_name}", required=("from",))
-    if fields is None or "from" not in fields:
-        return None
-    source = fields["from"].choice(SOURCES)
-    match = fields["match"].scalar(_read_pattern, "a regular expression") if "match" in fields else re.compile("(.+)")
-    user = r"\1" if match is None or match.groups else r"\g<0>"
-    if "user" in fields and match is not None:
-        found: re.Pattern[str] = match
-
-        def read_user(text: str) -> str:
-            return _check_template(text, found)
-
-        user = fields["user"].scalar(read_user, "a name, with \\1 for what matched in brackets") or user
-    if source is None or match is None:
-        return None
-    return CertificateRule(source, match.pattern, user)
-
-
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"{text} is no regular expression: {error}", "mend it, or leave the line out") from error
+
+
+_WORD: Final = Text(_read_word, "a text", ".")
+
+TOKENS: Final = Section(
+    "tokens",
+    "a mapping such as {keys: jwks.json, issuer: https://id.example.org, audience: onceway}",
+    (
+        Row("keys", Text(_read_keys, "a text", "."), _NEW, "a JWKS file, or an `https://` URL", required=True),
+        Row("issuer", _WORD, _NEW, "who has issued it", required=True),
+        Row("audience", _WORD, _NEW, "whom it is for", required=True),
+        Row("user", _WORD, _NEW, "the claim that names the user"),
+        Row("groups", _WORD, _NEW, "the claim with the groups"),
+    ),
+    TokenRules,
+)
+RULE: Final = Section(
+    "certificates",
+    "a mapping such as {from: common_name}",
+    (
+        Row(
+            "from",
+            Choice(SOURCES),
+            _NEW,
+            "`common_name` (of the subject), or `dns`, `email` or `uri` (of subjectAltName)",
+            "source",
+            required=True,
+        ),
+        Row(
+            "match",
+            Text(_read_pattern, "a regular expression"),
+            _NEW,
+            "a regular expression for the whole name",
+            default="`(.+)`",
+        ),
+        Row(
+            "user",
+            Text(str, "a name, with \\1 for what matched in brackets"),
+            _NEW,
+            "the user, with `\\1` for what the first pair of brackets has matched",
+            default="`\\1`",
+        ),
+    ),
+)
+
+
+def _make_tokens(given: Given, scope: Scope) -> TokenRules | None:
+    return TokenRules(**given.values) if {"keys", "issuer", "audience"} <= given.values.keys() else None
+
+
+def _make_rule(given: Given, scope: Scope) -> CertificateRule | None:
+    source = given.values.get("source")
+    match = given.values.get("match") if "match" in given.entries else re.compile("(.+)")
+    if match is None or source is None:
+        return None
+    user = r"\1" if match.groups else r"\g<0>"
+    if "user" in given.values:
+        try:
+            user = _check_template(given.values["user"], match)
+        except ValueError as error:
+            given.entries["user"].problem(*error.args)
+    return CertificateRule(source, match.pattern, user)
 
 
 def _check_template(text: str, match: re.Pattern[str]) -> str:
@@ -193,7 +168,83 @@ def _check_template(text: str, match: re.Pattern[str]) -> str:
     return text
 
 
-def _read_file(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError("no file", "write the path of one")
-    return Path(text)
+def _check_rules(item: Item, found: list[Read[CertificateRule]], scope: Scope) -> tuple[CertificateRule, ...]:
+    if not item.node.value:
+        item.problem("no rule says whose a certificate is", "write [{from: common_name}]")
+    return tuple(each.value for each in found)
+
+
+def _check_mechanisms(item: Item, found: list[Read[str]], scope: Scope) -> tuple[str, ...]:
+    named: set[str] = set()
+    for each in found:
+        if each.value in named:
+            each.item.problem(f"{each.value} is given twice", "leave one of them out")
+        named.add(each.value)
+    if not item.node.value:
+        item.problem("no mechanism", "name one at least, or leave the line out")
+    return tuple(name for name in MECHANISMS if name in named)
+
+
+SASL: Final = Section(
+    "sasl",
+    "a mapping such as {users: users.json}",
+    (
+        Row(
+            "mechanisms",
+            ListOf(Choice(MECHANISMS), f"a list of {', '.join(MECHANISMS)}", _check_mechanisms),
+            _NEW,
+            "`EXTERNAL` (a certificate), `OAUTHBEARER` (a token), `SCRAM-SHA-512`, `SCRAM-SHA-256`, `PLAIN` (all "
+            "three: "
+            "`users`), `ANONYMOUS` (anyone, without saying who)",
+            default="those that the other keys make possible",
+        ),
+        Row(
+            "users",
+            File(_read_file, "a file that onceway user keeps", secret=True),
+            _NEW,
+            "a file that `onceway user` keeps, relative to the topology file",
+        ),
+        Row(
+            "plain_without_tls",
+            Switch(),
+            _NEW,
+            "true: PLAIN is offered where there is no TLS, so that passwords can be read on the way",
+        ),
+        Row(
+            "certificates",
+            ListOf(
+                Table(RULE, _make_rule),
+                r"a list such as [{from: common_name}, {from: email, match: (.*)@example\.org}]",
+                _check_rules,
+            ),
+            _NEW,
+            "[rules](#certificates) that say whose a client's certificate is; the first one that matches counts",
+        ),
+        Row("tokens", Table(TOKENS, _make_tokens), _NEW, "which [tokens](security.md#tokens) count, [below](#tokens)"),
+    ),
+    Sasl,
+)
+
+
+def _make(given: Given, scope: Scope) -> Sasl:
+    entries, values = given.entries, dict(given.values)
+    possible = {**dict.fromkeys(_PASSWORDS, "users"), EXTERNAL: "certificates", BEARER: "tokens"}
+    if "mechanisms" in entries:
+        for each in entries["mechanisms"].items("") or () if values.get("mechanisms") else ():
+            key = possible.get(each.text) if each.is_scalar else None
+            if key is not None and key not in entries:
+                each.problem(f"{each.text} without {key}", f"add {key}: {_NEEDED[key]}")
+    else:
+        values["mechanisms"] = tuple(name for name in MECHANISMS if possible.get(name) in entries)
+        if not values["mechanisms"]:
+            given.item.problem(
+                "nobody can say who they are",
+                "add users: a file that onceway user keeps, certificates, tokens, or mechanisms: [ANONYMOUS]",
+            )
+    mechanisms = values.setdefault("mechanisms", ())
+    if "plain_without_tls" in values and PLAIN not in mechanisms:
+        entries["plain_without_tls"].problem("PLAIN is not among the mechanisms", "add it, or leave this line out")
+    return Sasl(**values)
+
+
+FORM: Final = Table(SASL, _make)

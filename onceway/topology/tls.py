@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from onceway.base.values import format_host_port, is_loopback
-from onceway.topology.document import Entry, Item, suggest
+from onceway.topology.document import Entry, Item
+from onceway.topology.forms import Choice, File, Profile, Scope, Text
+from onceway.topology.table import ByName, Given, Row, Section, Table, When
 
-TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
-PAIR_KEYS: Final = ("certificate", "key")
-TRUNK_KEYS: Final = ("tls", "key")
 CLIENTS: Final = ("off", "optional", "required")
 MINIMUM: Final = ("1.2", "1.3")
 ROUTER: Final = "${router}"
-_FILES: Final = ("certificate", "key", "ca", "revoked")
+_NEW: Final = When.NEW_CONNECTIONS
 _VARIABLE: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NAME: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
@@ -64,93 +63,6 @@ class TlsProfile:
         )
 
 
-def read_tls(entry: Entry | None) -> dict[str, TlsProfile]:
-    """The profiles by name."""
-    profiles: dict[str, TlsProfile] = {}
-    expected = "a mapping such as clients: {certificate: router.pem, key: router.key}"
-    for name, item in (entry.entries(expected) or {}).items() if entry is not None else ():
-        profile = _read_profile(item)
-        if profile is not None:
-            profiles[name] = profile
-    return profiles
-
-
-def read_profile_name(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> str:
-    """The profile that a listener names; empty if there is none."""
-
-    def read(text: str) -> str:
-        if text not in profiles:
-            raise ValueError(f'no TLS profile "{text}"', suggest(text, list(profiles)) or "give it under tls")
-        return text
-
-    return "" if entry is None else entry.scalar(read, "the name of a profile under tls") or ""
-
-
-def read_trunks(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> tuple[str | None, str]:
-    """The profile of the connections between routers (empty: they have no TLS; None: the file does not say), and where
-    the network's key is (empty: there is none)."""
-    if entry is None:
-        return None, ""
-    fields = entry.fields(TRUNK_KEYS, "a mapping such as {tls: routers}", required=("tls",)) or {}
-    key = fields["key"].scalar(_read_key, "a file, or $ and the name of a variable") if "key" in fields else None
-    if "tls" not in fields:
-        return None, ""
-    item = fields["tls"]
-    if item.is_scalar and item.text == "off":
-        return "", key or ""
-    name = read_profile_name(item, profiles)
-    if name and profiles[name].ca is None:
-        item.problem(f"tls.{name} does not say who signs routers' certificates", f"add ca to tls.{name}")
-    return name or None, key or ""
-
-
-def _read_profile(item: Entry) -> TlsProfile | None:
-    fields = item.fields(
-        TLS_KEYS, "a mapping such as {certificate: router.pem, key: router.key}", required=("certificate",)
-    )
-    if fields is None:
-        return None
-    files = {key: fields[key].scalar(_read_file, "a file") for key in _FILES if key in fields}
-    paths = {key: file for key, file in files.items() if file is not None}
-    clients = fields["clients"].choice(CLIENTS) if "clients" in fields else None
-    minimum = fields["minimum"].choice(MINIMUM) if "minimum" in fields else None
-    ciphers = fields["ciphers"].scalar(str, "names of ciphers") if "ciphers" in fields else None
-    if clients in ("optional", "required") and "ca" not in fields:
-        fields["clients"].problem(
-            f"clients are {clients} and nobody says who signs their certificates", "add ca: a file of certificates"
-        )
-    if "revoked" in fields and "ca" not in fields:
-        fields["revoked"].problem("nobody's certificates are checked without ca", "add ca: a file of certificates")
-    names = _read_names(fields["names"]) if "names" in fields else {}
-    if "certificate" not in paths:
-        return None
-    return TlsProfile(
-        certificate=paths["certificate"],
-        key=paths.get("key", paths["certificate"]),
-        ca=paths.get("ca"),
-        revoked=paths.get("revoked"),
-        clients=clients or "off",
-        minimum=minimum or "1.2",
-        ciphers=ciphers or "",
-        names=names,
-    )
-
-
-def _read_names(item: Entry) -> dict[str, Pair]:
-    """The certificates for clients that ask for a host by this name."""
-    found: dict[str, Pair] = {}
-    expected = "a mapping such as {shop.example.org: {certificate: shop.pem, key: shop.key}}"
-    for name, each in sorted((item.entries(expected) or {}).items()):
-        if not _HOST_NAME.fullmatch(name):
-            each.problem(f'"{name}" is no name that a client may ask for', "write a host, or *. and a domain")
-        fields = each.fields(PAIR_KEYS, "a mapping such as {certificate: shop.pem}", required=("certificate",)) or {}
-        paths = {key: fields[key].scalar(_read_file, "a file") for key in fields}
-        certificate = paths.get("certificate")
-        if certificate is not None:
-            found[name.lower()] = Pair(certificate, paths.get("key") or certificate)
-    return found
-
-
 def _read_file(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("no file", "write the path of a PEM file")
@@ -163,6 +75,131 @@ def _read_key(text: str) -> str:
     if not text or "\0" in text or ("$" in text and not _VARIABLE.fullmatch(text)):
         raise ValueError(f'"{text}" is no place of a key', "write the path of a file, or $ and the name of a variable")
     return text
+
+
+_FILE: Final = File(_read_file, "a file", ".")
+_KEY_FILE: Final = File(_read_file, "a file", ".", secret=True)
+
+PAIR: Final = Section(
+    "names",
+    "a mapping such as {certificate: shop.pem}",
+    (
+        Row("certificate", _FILE, _NEW, "as the profile's", required=True),
+        Row("key", _KEY_FILE, _NEW, "its key, not encrypted", default="in `certificate`"),
+    ),
+)
+
+
+def _make_pair(given: Given, scope: Scope) -> Pair | None:
+    certificate = given.values.get("certificate")
+    return None if certificate is None else Pair(certificate, given.values.get("key", certificate))
+
+
+def _is_host(name: str, entry: Entry, scope: Scope) -> bool:
+    if not _HOST_NAME.fullmatch(name):
+        entry.problem(f'"{name}" is no name that a client may ask for', "write a host, or *. and a domain")
+    return True
+
+
+PROFILE: Final = Section(
+    "tls",
+    "a mapping such as {certificate: router.pem, key: router.key}",
+    (
+        Row(
+            "certificate",
+            _FILE,
+            _NEW,
+            "what the router shows, with the certificates that lead to the authority's behind it",
+            required=True,
+        ),
+        Row("key", _KEY_FILE, _NEW, "its key, not encrypted", default="in `certificate`"),
+        Row(
+            "names",
+            ByName(
+                Table(PAIR, _make_pair),
+                "a mapping such as {shop.example.org: {certificate: shop.pem, key: shop.key}}",
+                _is_host,
+            ),
+            _NEW,
+            "what a listener shows to clients that ask for another host: `{shop.example.org: {certificate: shop.pem, "
+            "key: shop.key}}`, `*.example.org` for names with one label more. All else is as the profile says",
+        ),
+        Row("ca", _FILE, _NEW, "the certificates of authorities that sign the other side's certificates"),
+        Row(
+            "clients",
+            Choice(CLIENTS),
+            _NEW,
+            "of a listener for clients (both sides of a trunk always show one): `required`: clients must show a "
+            "certificate; `optional`: one that is shown must be valid; `off`: none is asked for",
+        ),
+        Row("revoked", _FILE, _NEW, "revocation lists, one of each authority in `ca`"),
+        Row("minimum", Choice(MINIMUM), _NEW, "the least version of TLS: 1.2 or 1.3"),
+        Row(
+            "ciphers",
+            Text(str, "names of ciphers"),
+            _NEW,
+            "ciphers of TLS 1.2, as OpenSSL names them",
+            default="OpenSSL's",
+        ),
+    ),
+    TlsProfile,
+)
+
+
+def _make_profile(given: Given, scope: Scope) -> TlsProfile | None:
+    entries, values = given.entries, given.values
+    clients = values.get("clients")
+    if clients in ("optional", "required") and "ca" not in entries:
+        entries["clients"].problem(
+            f"clients are {clients} and nobody says who signs their certificates", "add ca: a file of certificates"
+        )
+    if "revoked" in entries and "ca" not in entries:
+        entries["revoked"].problem("nobody's certificates are checked without ca", "add ca: a file of certificates")
+    if "certificate" not in values:
+        return None
+    names = {name.lower(): pair for name, pair in sorted(values.get("names", {}).items())}
+    return TlsProfile(**{"key": values["certificate"], **values, "names": names})
+
+
+PROFILES: Final = ByName(
+    Table(PROFILE, _make_profile), "a mapping such as clients: {certificate: router.pem, key: router.key}"
+)
+TRUNKS: Final = Section(
+    "trunks",
+    "a mapping such as {tls: routers}",
+    (
+        Row(
+            "tls",
+            Profile(off=True),
+            When.RESTART,
+            "the [profile](#tls) of the connections between routers, which needs `ca`; `off`: they have no TLS",
+            "trunk_tls",
+            required=True,
+            effective="trunk_profile",
+        ),
+        Row(
+            "key",
+            Text(_read_key, "a file, or $ and the name of a variable", "."),
+            When.RESTART,
+            "the [network's key](security.md#a-key-of-the-network), a file, or `$` and the name of an environment "
+            "variable",
+            "trunk_key",
+        ),
+    ),
+)
+
+
+def _make_trunks(given: Given, scope: Scope) -> dict[str, str]:
+    """Fields of a topology."""
+    name = given.values.get("trunk_tls")
+    if name and scope.profiles[name].ca is None:
+        given.entries["tls"].problem(
+            f"tls.{name} does not say who signs routers' certificates", f"add ca to tls.{name}"
+        )
+    return given.values
+
+
+TRUNK_FORM: Final = Table(TRUNKS, _make_trunks)
 
 
 def check_trunks_stay(item: Item, listeners: Mapping[str, tuple[str, int]]) -> None:

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from onceway.topology.document import Entry
+from onceway.topology.forms import Scope, Text
+from onceway.topology.table import Given, ListOf, Row, Section, Table, When
 
-WEBSOCKET_KEYS: Final = ("origins",)
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^/\\\s?#@,:\[\]]+)(:[0-9]+)?")
-
-
-def read_websocket(entry: Entry | None) -> tuple[str, ...]:
-    """The origins of web pages that may open WebSockets."""
-    if entry is None:
-        return ()
-    expected = "a mapping such as {origins: [https://app.example.org]}"
-    fields = entry.fields(WEBSOCKET_KEYS, expected, required=WEBSOCKET_KEYS) or {}
-    if "origins" not in fields:
-        return ()
-    items = fields["origins"].items("a list of origins, such as https://app.example.org") or []
-    origins = [item.scalar(_read_origin, "an origin, such as https://app.example.org") for item in items]
-    return tuple(origin for origin in origins if origin is not None)
 
 
 def _read_origin(text: str) -> str:
@@ -29,3 +16,31 @@ def _read_origin(text: str) -> str:
     if text not in ("*", "null") and not _ORIGIN.fullmatch(text):
         raise ValueError(f'"{text}" is no origin', 'write scheme and host, as in https://app.example.org, or "*"')
     return text.lower()
+
+
+WEBSOCKET: Final = Section(
+    "websocket",
+    "a mapping such as {origins: [https://app.example.org]}",
+    (
+        Row(
+            "origins",
+            ListOf(
+                Text(_read_origin, "an origin, such as https://app.example.org"),
+                "a list of origins, such as https://app.example.org",
+            ),
+            When.NEW_CONNECTIONS,
+            "the web pages that may connect to `ws` and `wss`, as browsers name them (`https://app.example.org`), or "
+            '`"*"` for all; without it none. Programs that send no `Origin` header may always',
+            required=True,
+        ),
+    ),
+)
+
+
+def _make(given: Given, scope: Scope) -> tuple[str, ...]:
+    """The origins of web pages that may open WebSockets."""
+    origins: Any = given.values.get("origins", ())
+    return tuple(origins)
+
+
+FORM: Final = Table(WEBSOCKET, _make)

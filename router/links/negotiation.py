@@ -94,14 +94,20 @@ class Redirected(RemoteProtocolError):
 
     def __init__(self, pipe: AddressConfig) -> None:
         super().__init__(LINK_REDIRECT, f"{pipe.match!r:.80} is a pipe: it is read at its stores")
-        _, host, port = pipe.stores[0]
+        _, host, port = pipe.read_at[0]
         self.info: dict[str, Any] = {
             Symbol("hostname"): host,
             Symbol("network-host"): host,
             Symbol("port"): UInt(port),
             Symbol("address"): pipe.match,
-            Symbol(names.STORES): [url.removeprefix("amqp://") for url in pipe.store_urls.values()],
+            Symbol(names.STORES): [_store(*each) for each in pipe.read_at],
         }
+
+
+def _store(scheme: str, host: str, port: int) -> str:
+    """The URL of a store, without amqp:// where it has no TLS."""
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return place if scheme == "amqp" else f"{scheme}://{place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +265,7 @@ def read_subscriber(
     if not managed:
         check_allowed(config, who, "receive", address)
     found = config.address(address)
-    if found.stores and (container, attach.name) not in found.subscriptions:
+    if found.read_at and (container, attach.name) not in found.subscriptions:
         raise Redirected(found)
     queue = found.type == "queue"
     modes = negotiate_modes(attach, found.guarantee, router_sends=True)

@@ -74,6 +74,9 @@ class Made:
     def summary(self) -> dict[str, Any]:
         return {key: value for key, value in self._raw().items() if key != "addresses"}
 
+    def configuration(self) -> dict[str, str]:
+        return {"settings.heartbeat": "500ms"}
+
     def address_names(self) -> list[str]:
         return list(RAW["addresses"])
 
@@ -102,6 +105,9 @@ class Wide:
 
     def summary(self) -> dict[str, Any]:
         return {"name": "a", "booted": True, "established": True}
+
+    def configuration(self) -> dict[str, str]:
+        return {"settings.heartbeat": "500ms"}
 
     def address_names(self) -> list[str]:
         return self.names[::-1]
@@ -351,7 +357,10 @@ async def test_unknown_pages_and_other_methods_change_nothing() -> None:
         answer = await probe.get(url + "/stop")
         assert answer is not None
         assert answer[0] == 404
-        assert await probe.get(url + "/") == (200, b"/status\n/overview\n/trace\n/healthz\n/readyz\n/metrics\n")
+        assert await probe.get(url + "/") == (
+            200,
+            b"/status\n/overview\n/configuration\n/trace\n/healthz\n/readyz\n/metrics\n",
+        )
 
 
 async def test_status_ends_with_a_newline_and_is_json() -> None:

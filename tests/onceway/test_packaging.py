@@ -176,23 +176,3 @@ def test_links_in_the_documents_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in target:
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
-
-
-def test_the_reference_names_every_key_and_default_of_a_topology() -> None:
-    from onceway.base.values import format_duration
-    from onceway.topology.sections import ADDRESS_KEYS, ADDRESS_SETTINGS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
-    from router.config import RouterConfig
-
-    guide = (ROOT / "docs" / "topology.md").read_text()
-    for key in (*TOP_KEYS, *ADDRESS_KEYS, *ADDRESS_SETTINGS, *ROUTER_KEYS, *LINK_KEYS):
-        assert re.search(rf"`[^`]*\b{key}\b[^`]*`", guide), f"docs/topology.md does not name {key}"
-    defaults = RouterConfig("")
-    for key, (name, form, _) in SETTINGS.items():
-        value = getattr(defaults, name)
-        if form == "duration":
-            shown = format_duration(value)
-        elif form == "size":
-            shown = f"{value >> 20}MiB"
-        else:
-            shown = str(value).lower()
-        assert re.search(rf"^\| `{key}` \| {shown} \|", guide, re.MULTILINE), f"docs/topology.md: {key} is {shown}"

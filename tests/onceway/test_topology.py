@@ -200,9 +200,9 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         "t.yaml:1: network is missing; add network: ...",
         't.yaml:4: addresses[0].guarantee: no such choice: "exactly-onec"; did you mean "exactly-once"?',
         't.yaml:4: addresses[0].subscription_timeout: "60" has no unit; did you mean 60s?',
+        't.yaml:6: routers.alpha.admin: "70000" is no port; ports are 1 to 65535',
         "t.yaml:6: routers.alpha.interrouter: 127.0.0.1:5672 is taken by routers.alpha.amqp (line 6); "
         "give each listener a port of its own",
-        't.yaml:6: routers.alpha.admin: "70000" is no port; ports are 1 to 65535',
         "t.yaml:7: routers.beta: admin is missing; add admin: ...",
         't.yaml:9: links[0]: no router "betta"; did you mean "beta"?',
         "t.yaml:10: links[1].between: 1 routers; a link is between two: between: [a, b]",

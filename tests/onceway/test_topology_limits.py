@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from onceway import topology
-from onceway.base.values import format_duration
 from onceway.topology import ConfigError
-from onceway.topology.limits import LIMITS, OF_A_LISTENER
 from router.config import Limits, UserLimits
 
 HEAD = "network: test\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
@@ -64,29 +60,15 @@ def test_every_problem_has_its_place_and_remedy() -> None:
         't.yaml:5: limits.handshake_timeout: "5" has no unit; did you mean 5s?',
         "t.yaml:6: limits.max_message_size: max_message_size exceeds memory_limit: such a message could never pass; "
         "raise memory_limit",
+        't.yaml:8: users.guest.limits.links: "many" is no whole number; write for example 1000',
         "t.yaml:8: users.guest.limits.half_open: half_open is over before a user is known; "
         "write it under limits, or under limits of a router",
-        't.yaml:8: users.guest.limits.links: "many" is no whole number; write for example 1000',
         't.yaml:9: users.other: unknown key "limit"; did you mean "limits"?',
         't.yaml:10: users.third: "5" where a mapping such as {limits: {connections: 10}} belongs; '
         "write a mapping such as {limits: {connections: 10}}",
         "t.yaml:12: routers.a.limits.unread_output: 1KiB is less than 1048576B; "
         "write a value from 1048576B to 1099511627776B",
     ]
-
-
-def test_the_reference_names_every_limit_and_its_default() -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "topology.md").read_text()
-    for key, (name, form, _) in LIMITS.items():
-        default = getattr(Limits(), name)
-        if default is None:
-            shown = "the setting"
-        elif form == "duration":
-            shown = format_duration(default)
-        else:
-            shown = f"{default >> 20}MiB" if form == "size" else str(default)
-        assert f"| `{key}` | {shown} |" in guide, f"docs/topology.md: {key} is {shown}"
-    assert LIMITS.keys() - OF_A_LISTENER == {key for key, (name, _, _) in LIMITS.items() if hasattr(UserLimits(), name)}
 
 
 def test_a_user_that_nobody_can_be_is_warned_of() -> None:

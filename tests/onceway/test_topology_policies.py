@@ -11,7 +11,7 @@ from amqp10.performatives import RCV_FIRST
 from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.topology.difference import difference
-from onceway.topology.policies import POLICY_KEYS
+from onceway.topology.policies import POLICY
 from router.policies import Policy
 from tests.router.test_policies import connect, error, network
 
@@ -163,4 +163,4 @@ def test_each_word_of_an_entry_lets_in_and_refuses(key: str, tmp_path: Path) -> 
 
 
 def test_each_key_of_an_entry_is_among_them() -> None:
-    assert set(POLICY_KEYS) <= set(LANGUAGE)
+    assert POLICY.by_key.keys() <= set(LANGUAGE)

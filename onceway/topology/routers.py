@@ -1,0 +1,147 @@
+"""`routers` of a topology file: which there are, and where they listen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from onceway.base.values import format_host_port, is_unspecified, read_name
+from onceway.topology.document import Entry, Item
+from onceway.topology.forms import HOST, Form, HostPort, Place, Profile, Schema, Scope
+from onceway.topology.limits import OF_A_ROUTER
+from onceway.topology.model import SCHEMES, SECURE, RouterAddress
+from onceway.topology.table import Given, Row, Section, When
+from router.config import Limits
+
+_EXPECTED: Final = "a mapping such as a: {amqp: 5672, interrouter: 7671, admin: 8671}"
+_HELP: Final = {
+    "amqp": 'where clients connect: a port, or `host:port` (`"[::1]:5672"`)',
+    "amqps": "where clients connect through TLS, besides `amqp`; needs `tls`",
+    "ws": "where clients connect in a [WebSocket](clients.md#websocket), besides `amqp`",
+    "wss": "the same through TLS; needs `tls`",
+    "mqtt": "where clients of [MQTT](mqtt.md) connect; needs the section `mqtt`",
+    "mqtts": "the same through TLS; needs `tls`, too",
+    "interrouter": "where neighbours connect; they must be able to reach this host",
+    "admin": "HTTP: status, readiness, metrics",
+}
+_REQUIRED: Final = ("amqp", "interrouter", "admin")
+LISTENERS: Final = tuple(_HELP)
+
+ROUTER: Final = Section(
+    "routers",
+    "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}",
+    (
+        *(Row(key, Place(), When.RESTART, text, required=key in _REQUIRED) for key, text in _HELP.items()),
+        Row(
+            "host",
+            HOST,
+            When.RESTART,
+            "the host of this router's ports that name none",
+            default="`defaults`'",
+            shown_by=LISTENERS,
+        ),
+        Row("tls", Profile(), When.RESTART, "the [profile](#tls) of `amqps`, `wss` and `mqtts`"),
+        Row(
+            "limits",
+            OF_A_ROUTER,
+            When.AT_ONCE,
+            "limits of this router's AMQP listener that differ from the file's",
+            default="the file's `limits`",
+            apart=True,
+        ),
+    ),
+    RouterAddress,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A router of the file."""
+
+    at: RouterAddress
+    limits: Limits | None  # None: the file's
+
+
+@dataclass(frozen=True, slots=True)
+class _Routers(Form[dict[str, Listening]]):
+    """Routers by name; no two listeners are at the same place."""
+
+    def read(self, item: Item, scope: Scope) -> dict[str, Listening] | None:
+        entries = item.entries(_EXPECTED)
+        if entries is None:
+            return None
+        if not entries:
+            item.problem("there are no routers", f"write {_EXPECTED}")
+        taken: list[tuple[HostPort, Entry]] = []
+        found = {}
+        for name, entry in entries.items():
+            try:
+                read_name(name)
+            except ValueError as error:
+                entry.problem(*error.args)
+            if name.split("-")[0] == "supervisor":  # the names of supervisors' control sockets
+                entry.problem(f'"{name}" is the name of a supervisor', "choose another name")
+            given = ROUTER.read(entry, replace(scope, host=_host(entry) or scope.host))
+            found[name] = _listening(given or Given(entry, {}, {}), scope.host, taken)
+        return found
+
+    def schema(self) -> Schema:
+        return {"type": "object", "minProperties": 1, "additionalProperties": ROUTER.schema()}
+
+    def sections(self) -> tuple[Section, ...]:
+        return (ROUTER,)
+
+
+ROUTERS: Final = _Routers()
+
+
+def _host(entry: Entry) -> str | None:
+    """The router's own host, which its ports need before they are read; what is wrong with it is said there."""
+    silent = replace(entry, problems=type(entry.problems)(entry.problems.file))
+    host = (silent.entries("") or {}).get("host")
+    return HOST.read(host, Scope()) if host is not None else None
+
+
+def _listening(given: Given, host: str, taken: list[tuple[HostPort, Entry]]) -> Listening:
+    listeners: dict[str, HostPort] = {}
+    for key in dict.fromkeys((*_REQUIRED, *SCHEMES)):
+        place = given.values.get(key)
+        if place is not None:
+            _check_place(key, place, given.entries[key], taken)
+        if key in _REQUIRED or place is not None:
+            listeners[key] = place or (host, 0)
+    secure = [given.entries[key] for key in SECURE if key in given.entries]
+    if secure and "tls" not in given.entries:
+        secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
+    if "tls" in given.entries and not secure:
+        given.entries["tls"].problem("no listener has TLS", "add amqps, wss or mqtts: a port for clients with TLS")
+    return Listening(RouterAddress(**listeners, tls=given.values.get("tls", "")), given.values.get("limits"))
+
+
+def _check_place(key: str, place: HostPort, entry: Entry, taken: list[tuple[HostPort, Entry]]) -> None:
+    if key == "interrouter" and is_unspecified(place[0]):
+        entry.problem(
+            f"{format_host_port(place)} is no address that a neighbour can connect to",
+            "write the host by which the other routers reach this one",
+        )
+    other = next((each for at, each in taken if _clash(at, place)), None)
+    if other is not None:
+        entry.problem(
+            f"{format_host_port(place)} is taken by {other.place} (line {other.line})",
+            "give each listener a port of its own",
+        )
+    else:
+        taken.append((place, entry))
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    hosts = {"127.0.0.1" if host == "localhost" else host.lower() for host in (one[0], other[0])}
+    return one[1] == other[1] and (len(hosts) == 1 or any(is_unspecified(host) for host in hosts))
+
+
+def check_no_mqtt(item: Item) -> None:
+    """A listener for MQTT needs the section that says which topics there are."""
+    for each in (item.entries("") or {}).values() if item.is_mapping else ():
+        for key, entry in (each.entries("") or {}).items() if each.is_mapping else ():
+            if key in ("mqtt", "mqtts"):
+                entry.problem("a listener for MQTT, and no topics", 'add a section mqtt: {topics: {"#": ADDRESS}}')

@@ -1,0 +1,266 @@
+"""The table of settings: a row for each key of a topology file, in sections.
+
+Everything else is made from the rows: the reader and its errors (here), the plan of a reload (`difference`), the digest
+by which files are compared (`model`), the tables of docs/topology.md (`reference`) and the JSON Schema (`schema`). The
+rows stand in `sections` and in the modules of the sections, each with what must fit together across its keys. A value
+and its default are the typed configuration's: a field of the same name, `Row.name`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar
+
+import yaml
+
+from onceway.topology.document import Entry, Item
+from onceway.topology.forms import NONE, Form, Schema, Scope
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class When(Enum):
+    """When a change of a key takes effect in running routers. The value: how a line of a plan says it."""
+
+    AT_ONCE = ""
+    NEW_LINKS = "for new links"
+    NEW_CONNECTIONS = "for new connections"
+    NEXT_START = "when a router starts the next time"
+    RESTART = "needs a restart"
+    NEVER = "never while running"
+
+    @property
+    def words(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A key of a topology file.
+
+    Attributes:
+        key: As the file has it.
+        form: Which values it takes, with their bounds.
+        when: When a change takes effect in running routers.
+        help: What it means, for people; Markdown, relative to docs/topology.md.
+        field: Its name in the typed configuration, with the unit; empty: the key.
+        default: Words for a default that the typed configuration cannot say.
+        required: Whether the section needs it.
+        effective: The attribute that says what holds, where that is not the field itself.
+        of: The types of address that may have it; empty: all.
+        shown_by: The rows of its section that show it, where the typed configuration does not hold it.
+        apart: Whether its rows have lines of their own in the plan of a reload.
+    """
+
+    key: str
+    form: Form[Any]
+    when: When
+    help: str
+    field: str = ""
+    default: str = ""
+    required: bool = False
+    effective: str = ""
+    of: tuple[str, ...] = ()
+    shown_by: tuple[str, ...] = ()
+    apart: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.field or self.key
+
+    def show(self, value: Any) -> str:
+        return NONE if value is None else self.form.show(value) or NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a mapping of the file gives: its entries by key, and the values that could be read by the rows' names."""
+
+    item: Item
+    entries: Mapping[str, Entry]
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """The keys of one mapping. `typed`: what holds their values and their defaults."""
+
+    title: str
+    expected: str
+    rows: tuple[Row, ...]
+    typed: Any = None
+
+    @cached_property
+    def by_key(self) -> dict[str, Row]:
+        return {row.key: row for row in self.rows}
+
+    def read(self, item: Item, scope: Scope) -> Given | None:
+        """Reads the mapping as far as it can be read. None if it is none."""
+        entries = item.fields(tuple(self.by_key), self.expected, [row.key for row in self.rows if row.required])
+        if entries is None:
+            return None
+        values = {}
+        for key, entry in entries.items():
+            value = self.by_key[key].form.read(entry, scope)
+            if value is not None:
+                values[self.by_key[key].name] = value
+        return Given(item, entries, values)
+
+    def values(self, *parts: Any) -> dict[str, Any]:
+        """Returns the values by key, of the first of the parts (objects or mappings) that has each. None: none has."""
+        return {row.key: _value(row.effective or row.name, parts) for row in self.rows if not row.apart}
+
+    def default(self, row: Row) -> Any:
+        """Returns the value of a key that a file leaves out; None if there is none."""
+        for part in self.typed if isinstance(self.typed, tuple) else (self.typed,):
+            for each in fields(part) if is_dataclass(part) else ():
+                if each.name == row.name:
+                    if each.default is not MISSING:
+                        return each.default
+                    return each.default_factory() if each.default_factory is not MISSING else None
+        return None
+
+    def schema(self) -> Schema:
+        """Returns the JSON Schema of the mapping."""
+        properties = {row.key: {**row.form.schema(), "description": _plain(row.help)} for row in self.rows}
+        required = [row.key for row in self.rows if row.required]
+        found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return {**found, "required": required} if required else found
+
+
+def _value(name: str, parts: tuple[Any, ...]) -> Any:
+    for part in parts:
+        if isinstance(part, Mapping):
+            if name in part:
+                return part[name]
+        elif hasattr(part, name):
+            return getattr(part, name)
+    return None
+
+
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def _plain(text: str) -> str:
+    """Markdown without its links and marks."""
+    return _LINK.sub(r"\1", text).replace("`", "")
+
+
+Make = Callable[[Given, Scope], T | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Form[T]):
+    """A mapping with the keys of a section. `make` gives the value and says what does not fit together."""
+
+    section: Section
+    make: Make[T]
+
+    def read(self, item: Item, scope: Scope) -> T | None:
+        given = self.section.read(item, scope)
+        return None if given is None else self.make(given, scope)
+
+    def show(self, value: T) -> str:
+        values = self.section.values(value)
+        shown = ((row.key, row.show(values[row.key])) for row in self.section.rows if not row.apart)
+        return ", ".join(f"{key} {text}" for key, text in shown if text != NONE)
+
+    def schema(self) -> Schema:
+        return self.section.schema()
+
+    def sections(self) -> tuple[Section, ...]:
+        return (self.section,)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """One of several: where it stands, and its value."""
+
+    item: Item
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Form[tuple[V, ...]], Generic[T, V]):
+    """A list. `make` makes of what could be read what is kept; without it that is."""
+
+    of: Form[T]
+    expected: str
+    make: Callable[[Item, list[Read[T]], Scope], tuple[V, ...]] | None = None
+
+    def read(self, item: Item, scope: Scope) -> tuple[V, ...] | None:
+        items = item.items(self.expected)
+        if items is None:
+            return None
+        found = [Read(each, value) for each in items if (value := self.of.read(each, scope)) is not None]
+        return self.make(item, found, scope) if self.make is not None else tuple(each.value for each in found)  # type: ignore[misc]
+
+    def show(self, value: tuple[V, ...]) -> str:
+        return ", ".join(map(self.of.show, value))  # type: ignore[arg-type]
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self.of.schema()}
+
+    def sections(self) -> tuple[Section, ...]:
+        return self.of.sections()
+
+
+@dataclass(frozen=True, slots=True)
+class ByName(Form[dict[str, T]], Generic[T]):
+    """A mapping with names of the file's choice. `check` is given each name first."""
+
+    of: Form[T]
+    expected: str
+    check: Callable[[str, Entry, Scope], bool] = lambda name, item, scope: True
+
+    def read(self, item: Item, scope: Scope) -> dict[str, T] | None:
+        entries = item.entries(self.expected)
+        if entries is None:
+            return None
+        found = {}
+        for name, entry in entries.items():
+            if self.check(name, entry, scope) and (value := self.of.read(entry, scope)) is not None:
+                found[name] = value
+        return found
+
+    def show(self, value: Mapping[str, T]) -> str:
+        return ", ".join(f"{name}: {self.of.show(each)}" for name, each in value.items())
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": self.of.schema()}
+
+    def sections(self) -> tuple[Section, ...]:
+        return self.of.sections()
+
+
+@dataclass(frozen=True, slots=True)
+class Either(Form[T]):
+    """A text, or the longer form of the same."""
+
+    short: Form[T]
+    long: Form[T]
+
+    def read(self, item: Item, scope: Scope) -> T | None:
+        return (self.short if isinstance(item.node, yaml.ScalarNode) else self.long).read(item, scope)
+
+    def show(self, value: T) -> str:
+        return self.short.show(value)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.short.schema(), self.long.schema()]}
+
+    def sections(self) -> tuple[Section, ...]:
+        return self.long.sections()
+
+
+def sections_of(section: Section) -> Iterator[Section]:
+    """Yields the section, and those that stand in its rows."""
+    yield section
+    for row in section.rows:
+        for inner in row.form.sections():
+            yield from sections_of(inner)
