@@ -339,7 +339,8 @@ class RouterServer:
         return carriers + links, self._connected - carriers + core.attached - links
 
     def measured(self) -> Measured:
-        return Measured(self.router.core.counters.by_label, self.loop_lag)
+        counters, now = self.router.core.counters, self.clock()
+        return Measured(counters.by_label, self.loop_lag, {key: now - at for key, at in counters.lost.items()})
 
     def status(self) -> dict[str, Any]:
         """All of it at once: for tests, and routers with few addresses."""

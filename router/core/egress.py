@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
+from router.core.counters import BROKEN
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
 from router.core.keeping import KeptLink
@@ -462,6 +463,7 @@ class Egress:
         if condition == SUBSCRIPTION_BROKEN:
             text = "subscription {container}/{link} to {address} broken: {description}"
             container, link = subscriber.name
+            self.core.counters.note_lost(self.address.counters, container, link, BROKEN, self.core.now)
             self.core.log.warning(
                 "subscription_broken",
                 text,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
-from router.core.counters import age_s
+from router.core.counters import EXPIRED, age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
 from router.core.former import Former
 from router.core.intervals import count
@@ -510,12 +510,13 @@ class SubscriptionDirectory:
         for entry in list(self.entries.values()):
             if entry.home is None and not self._stays(entry) and now >= entry.since + self._forgotten_after(entry):
                 self._remember(entry, entry.over_at)
-                self._log_expired(entry)
+                self._tell_expired(entry)
                 self._forget(entry)
 
-    def _log_expired(self, entry: SubscriptionEntry) -> None:
+    def _tell_expired(self, entry: SubscriptionEntry) -> None:
         text = "subscription {container}/{link} to {address} expired: it was away for {timeout_s} s"
         container, link = entry.name
+        self.core.counters.note_lost(self.address.counters, container, link, EXPIRED, self.core.now)
         self.core.log.info(
             "subscription_expired",
             text,

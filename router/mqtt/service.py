@@ -57,6 +57,7 @@ class Counting(Protocol):
     def admit(self, connection: Any, user: str) -> str | None: ...
     def disconnected(self, connection: Any, user: str | None) -> None: ...
     def count_refusal(self, limit: str) -> None: ...
+    def count_silence(self) -> None: ...
 
 
 class Mqtt:
@@ -245,6 +246,9 @@ class Mqtt:
         self._admission.disconnected(connection, connection.user)
         connection.user = None
         self.unread(connection, 0)
+
+    def count_silence(self) -> None:
+        self._admission.count_silence()
 
     def count_refusal(self, reason: Reason) -> None:
         if reason in REFUSED:

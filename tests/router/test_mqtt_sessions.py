@@ -399,6 +399,7 @@ def test_will_of_a_silent_client(world: World) -> None:
     assert answer(watcher) == []
     world.pass_time(2)
     assert texts(answer(watcher)) == [b"s"]
+    assert world.router.status()["limits"]["silent"] == 1
 
 
 @pytest.mark.parametrize(
