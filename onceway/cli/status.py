@@ -18,6 +18,7 @@ from onceway import topology
 from onceway.access.contexts import tls_context
 from onceway.cli.options import without_password
 from onceway.cli.sockets import listener_options, login_of, places_of
+from onceway.cli.tables import columns_explained
 from onceway.operate.probe import Probe, Status
 
 if TYPE_CHECKING:
@@ -25,17 +26,9 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN_S = 1.0  # where nobody listens, the refusal is immediate
 WATCH_EVERY_S = 2.0
-COLUMNS = """\b
-Columns, with the short form for terminals of less than 110 columns:
-  state               ready, or why not; a line below says more
-  up                  since the router started
-  neighbours (nbrs)   links to neighbours that are up, of those in the file
-  publishers (pubs)   links of publishers here
-  subscribers (subs)  links of subscribers here
-  undone              messages from publishers here that not every
-                      subscription has accepted yet
-  held                messages sent to subscribers here, not settled
-  in doubt (doubt)    of those held, the ones whose publisher has no link"""
+COLUMNS = "\n".join(
+    ("\b", "Columns, with the short form for terminals of less than 110 columns:", *columns_explained())
+)
 
 
 @click.command("status", epilog=COLUMNS)

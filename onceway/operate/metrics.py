@@ -171,7 +171,7 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
 )  # fmt: skip
 
 NETWORK: Final[tuple[Metric[Scrape], ...]] = (
-    Metric("onceway_neighbour_up", "gauge", "1 while the link to this neighbour is up",
+    Metric("onceway_neighbour_up", "gauge", "Links that are up: 1 for each neighbour of the file, else 0",
            _each(lambda name, each: ((name,), (int(each["up"]),)), "neighbours"),
            ("neighbour",)),
     Metric("onceway_path_cost", "gauge", "Cost of the best path to a router",
@@ -222,7 +222,7 @@ ADDRESSES: Final[tuple[Metric[Scrape], ...]] = (
            _counted("publishers_resumed", "subscriptions_resumed"), ("address",), "link",
            {"publisher": "of publishers with unsettled deliveries", "subscriber": "of subscriptions that were known"}),
     Metric("onceway_records", "gauge", "Deliveries that are not settled, by their state in this router",
-           _summed(lambda row: [*row.records.values()]), ("address",), "state", dict.fromkeys(RECORDS, ""),
+           _summed(lambda row: [*row.records.values()]), ("address",), "state", RECORDS,
            more="See [states](monitor.md#states-of-deliveries)"),
     Metric("onceway_links", "gauge", "Links attached here", _summed(lambda row: (row.publishers, row.subscribers)),
            ("address",), "role", ROLES),

@@ -41,7 +41,7 @@ RECORDS: Final = {
     "free": "came from publishers here to a queue, and are no consumer's: none that may have them has credit",
 }
 """What is told of deliveries: "deliveries that ..."."""
-ROLES: Final = {"publisher": "of publishers", "subscriber": "of subscribers"}
+ROLES: Final = {"publisher": "links of publishers here", "subscriber": "links of subscribers here"}
 
 SubscriptionKey = tuple[str, str, str]
 """Label of the address, container, link name."""
