@@ -51,6 +51,10 @@ class AddressConfig:
             for name, host, port in self.stores
         }
 
+    @property
+    def is_queue(self) -> bool:
+        return self.type == "queue"
+
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):
             return address.startswith(self.match[:-1])

@@ -112,10 +112,9 @@ class Egress:
         self._enter_map(subscriber, presented or {})
         attach.unsettled = None  # the port keeps the attach
         attach.timeout_s = subscriber.granted_s
-        subscriber.waiting = core.members.everybody()
-        for router in core.up:
+        subscriber.waiting = core.kinds.everybody(address.name)
+        for router in subscriber.waiting:
             self._send_join(subscriber, router)
-        self._send_join(subscriber, core.name)
 
     def _undeclared(self, name: m.SubscriptionName) -> str:
         container, link = (each if len(each) <= 64 else f"{each[:64]}..." for each in name)

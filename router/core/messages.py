@@ -86,6 +86,10 @@ class DeclaredAddress(NamedTuple):
     subscriptions: tuple[SubscriptionName, ...]
 
 
+QueueTable = tuple[tuple[str, bool], ...]
+"""Entries of a topology file, in order: what they match, and whether that is a queue."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """What a router's file declares (protocol 4.5). A later one of the same router has a greater version."""
@@ -112,6 +116,15 @@ class Hello:
     up: tuple[tuple[str, int], ...]
     publishers: list[PublisherNews]
     subscriptions: list[SubscriptionNews]
+
+
+@dataclass(slots=True)
+class Queues:
+    """What is a queue in the sender's file, if anything is, or was in this session. It counts from the HELLO behind it
+    (protocol 16.13). `entries`: match, and whether that is a queue, up to the last queue."""
+
+    since: ClassVar[int] = 5
+    entries: QueueTable
 
 
 @dataclass(slots=True)
@@ -586,7 +599,7 @@ AddressMessage = (
     | Told
 )
 RouterMessage = Draining | Call | Called
-Message = Hello | RouterMessage | Ask | Answer | AddressMessage
+Message = Hello | Queues | RouterMessage | Ask | Answer | AddressMessage
 
 
 def since(cls: type[Message]) -> int:

@@ -106,7 +106,7 @@ class SubscriptionDirectory:
     def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
         """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""
         core, told = self.core, m.Told(self.address.name, name, term)
-        for router in core.members.everybody():
+        for router in core.kinds.everybody(self.address.name):
             if core.speaks(router) >= m.since(m.Told):
                 core.send_to(router, told)
 
@@ -350,9 +350,9 @@ class SubscriptionDirectory:
     def _remember(self, entry: SubscriptionEntry, over_at: float, *, broken: bool = False) -> None:
         """It is forgotten now, and its client may come back: what it has missed by then is told (protocol 2.8).
 
-        So a subscription that left before it could read that it is broken, or has a gap, is told again.
+        So a subscription that left before it could read that it is broken is told again.
         """
-        records, broken = self.address.records, broken or entry.untold
+        records = self.address.records
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free
         starts = records.undone.starts  # of one that is attached, its home knows which of these it owes
