@@ -91,6 +91,9 @@ class ReloadRouter:
         routers = {**old.routers, name: self._listens_at}
         bound = replace(old, routers=routers, trunk_tls=self._trunk_tls, trunk_key=self._trunk_key)
         changes = plan(bound, new)
+        obstacles = server.router.core.kinds.obstacles(new.router_config(name))
+        if obstacles:
+            raise ControlError("\n".join(obstacles))
         restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:
             tls = self._tls(new)

@@ -18,7 +18,7 @@ from onceway.topology.model import SCHEMES, Topology
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS
-from router.config import AddressConfig, Limits, UserLimits
+from router.config import SHARED, AddressConfig, Limits, UserLimits, is_queue, kinds_of
 
 MOST_FASTER: Final = 3
 """A router forgets another one after 200 of its own heartbeats, which repeats what it says every 60 of its own. So the
@@ -129,10 +129,17 @@ def _addresses(old: Topology, new: Topology) -> Iterator[Change]:
             yield from _of_address(f"address {match}", before[match], address)
     if [match for match in before if match in after] != [match for match in after if match in before]:
         yield Change("changed the order of addresses: the first that matches an address holds for it")
-    one, other = ([each.match for each in topology.addresses if each.type == "queue"] for topology in (old, new))
-    if one != other:  # protocol 16.1.2
-        refused = "stop the network and start it with this file: running routers must agree on what is a queue"
-        yield Change(f"changed queues {', '.join(one) or 'none'} -> {', '.join(other) or 'none'}", refused=refused)
+    yield from _kinds(old, new)
+
+
+def _kinds(old: Topology, new: Topology) -> Iterator[Change]:
+    """What is a topic in one file and a queue in the other: routers serve it when they agree (protocol 16.13)."""
+    one, other = (kinds_of(topology.addresses) for topology in (old, new))
+    for match in dict.fromkeys([match for match, _ in (*one, *other)]):
+        queue = is_queue(other, match)
+        if queue != is_queue(one, match):
+            place = "shared subscriptions of MQTT" if match.startswith(SHARED) else f"address {match}"
+            yield Change(f"{place}: {'queue' if queue else 'topic'} from when all routers follow this file")
 
 
 def _of_address(place: str, old: AddressConfig, new: AddressConfig) -> Iterator[Change]:

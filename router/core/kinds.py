@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from router.config import RouterConfig, is_dynamic
+from router.config import QueueTable, RouterConfig, is_queue, kinds_of
 from router.core import messages as m
 from router.core.directory import NO_TERM, derive_publisher_id
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, UniqueTags
@@ -27,22 +27,6 @@ MOST_KNOWN: Final = 4_096  # addresses whose routers are at hand
 NONE_APART: Final[frozenset[str]] = frozenset()
 
 
-def kinds_of(config: RouterConfig) -> m.QueueTable:
-    """Returns the entries of a file up to the last queue: whatever none of them matches is a topic."""
-    entries = [(each.match, each.type == "queue") for each in config.reachable]
-    while entries and not entries[-1][1]:
-        entries.pop()
-    return tuple(entries)
-
-
-def is_queue(table: m.QueueTable, address: str) -> bool:
-    if not is_dynamic(address):
-        for match, queue in table:
-            if address.startswith(match[:-1]) if match.endswith("*") else address == match:
-                return queue
-    return False
-
-
 def word(queue: bool) -> str:
     return "queue" if queue else "topic"
 
@@ -51,7 +35,7 @@ class _Change:
     """This router's file has said something else since `at`. `unread`: the other routers that have not said a HELLO
     since they have read so."""
 
-    def __init__(self, former: m.QueueTable, at: float, version: int, unread: dict[str, None]) -> None:
+    def __init__(self, former: QueueTable, at: float, version: int, unread: dict[str, None]) -> None:
         self.former = former
         self.at = at
         self.version = version  # of what this router has declared since (protocol 4.5)
@@ -63,10 +47,10 @@ class Kinds:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.own = kinds_of(core.config)
-        self._said: dict[str, m.QueueTable] = {}  # to routers in session; nothing: no queue
-        self._told: dict[str, m.QueueTable] = {}  # by them, which counts from the HELLO behind it
-        self._others: dict[str, m.QueueTable] = {}  # those of routers in session that are not this one's
+        self.own = kinds_of(core.config.reachable)
+        self._said: dict[str, QueueTable] = {}  # to routers in session; nothing: no queue
+        self._told: dict[str, QueueTable] = {}  # by them, which counts from the HELLO behind it
+        self._others: dict[str, QueueTable] = {}  # those of routers in session that are not this one's
         self._changes: list[_Change] = []
         self._apart: dict[str, frozenset[str]] = {}
 
@@ -216,7 +200,7 @@ class Kinds:
 
     def obstacles(self, config: RouterConfig) -> list[str]:
         """Returns why this router cannot follow a file while it runs, and the remedies (protocol 16.13.6)."""
-        core, table = self.core, kinds_of(config)
+        core, table = self.core, kinds_of(config.reachable)
         if table == self.own:
             return []
         before = [each for each in core.members.peers if core.speaks(each) < m.since(m.Queues)]
@@ -232,14 +216,14 @@ class Kinds:
             for address, use in self._in_use(table)
         ]
 
-    def _changing(self, table: m.QueueTable) -> list[Address]:
+    def _changing(self, table: QueueTable) -> list[Address]:
         return [
             each
             for name, each in sorted(self.core.addresses.items())
             if is_queue(table, name) != is_queue(self.own, name)
         ]
 
-    def _in_use(self, table: m.QueueTable) -> list[tuple[Address, str]]:
+    def _in_use(self, table: QueueTable) -> list[tuple[Address, str]]:
         found = [(address, use_of(address)) for address in self._changing(table)]
         waiting: list[PublisherAttach | SubscriberAttach] = [
             *self.core.startup.publishers.values(),
@@ -253,7 +237,7 @@ class Kinds:
     def reconfigure(self) -> list[str]:
         """This router's file has changed. Where that changes what an address is, the router begins anew
         (protocol 16.13.4). Returns the addresses that it has forgotten."""
-        core, table = self.core, kinds_of(self.core.config)
+        core, table = self.core, kinds_of(self.core.config.reachable)
         if table == self.own:
             self._tidy()
             return []
@@ -272,7 +256,7 @@ class Kinds:
     def check_invariants(self) -> None:
         up = self.core.up
         assert self._others.keys() <= up.keys()
-        assert self.own == kinds_of(self.core.config)
+        assert self.own == kinds_of(self.core.config.reachable)
         for name, address in self.core.addresses.items():
             apart = self.apart(name)
             homes = {each.home for each in address.publishers.entries.values()}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from router.config import QueueTable
 from router.core.intervals import Range
 from router.core.ports import Term
 from router.core.traffic import Accept, Data, Rejection, Settle
@@ -84,10 +85,6 @@ class DeclaredAddress(NamedTuple):
     address: str
     closed: bool
     subscriptions: tuple[SubscriptionName, ...]
-
-
-QueueTable = tuple[tuple[str, bool], ...]
-"""Entries of a topology file, in order: what they match, and whether that is a queue."""
 
 
 @dataclass(frozen=True, slots=True)
