@@ -298,13 +298,13 @@ async def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
     await store.close()
 
 
-async def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges) -> None:
+async def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges, tmp_path: Path) -> None:
     document = yaml.safe_load(edges.path.read_text())
     document["admin"] = {"tls": "outside", "users": ["dan"]}
     path = edges.path.with_name("closed.yaml")
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     guard = Guard("s", logger("pipe"), str(path), lambda _: "edges")
-    store = open_store(str(path.with_name("store")))
+    store = open_store(str(tmp_path / "store"))
     metrics = StoreMetrics(Told("s", store, {}, {}, guard))
     host, port = await metrics.start(("127.0.0.1", 0), guard.admin_tls)
     async with httpx.AsyncClient(verify=edges.tls(), trust_env=False) as client:
