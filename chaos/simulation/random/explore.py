@@ -270,7 +270,8 @@ class Run:
             if budget.get("forget") and client.state == "off" and client.kind != UNIQUE:
                 events += [("forget", router, name) for router, site in self.world.sites.items() if site is not None]
             if budget["quit"] and client.state == "off" and client.kind in QUITTERS and not client.closed:
-                events += [("quit", name, router) for router, site in self.world.sites.items() if site is not None]
+                up = [router for router, site in self.world.sites.items() if site is not None]
+                events += [("quit", name, router) for router in up if router not in self.topics]
         else:
             if budget["sfresh"] and not client.closing:
                 events.append(("sfresh", name))
