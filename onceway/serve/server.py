@@ -23,7 +23,7 @@ from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
 from mqtt import Reason
-from onceway.access.authentication import Authentication, ClientSasl, everybody, users_gone
+from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
 from onceway.base.heap import Trimming
 from onceway.base.values import is_unspecified
@@ -178,11 +178,11 @@ class RouterServer:
     ) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
         are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
-        are gone."""
+        are gone. Nobody waits for what these have subscribed to, nor for what users may not receive any more."""
         self._tls = tls or self._tls
         self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
-        gone = users_gone(before, authentication)
+        policies, gone = self.config.policies, users_gone(before, authentication)
         carriers = self._carriers.values()
         with_token = {each.carried for each in carriers if isinstance(each, ClientCarrier) and each.has_token}
         clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
@@ -197,6 +197,8 @@ class RouterServer:
         self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
+        if rights_of(before, policies) != rights_of(authentication, config.policies):
+            self.router.revoke(gone, partial(groups_of, authentication, config))
         self.router.set_failover(self._places())
         self.neighbours.dial()
         self._turn()

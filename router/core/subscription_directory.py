@@ -334,12 +334,13 @@ class SubscriptionDirectory:
             self._remember(entry, min(self.core.now, entry.over_at), broken=message.broken)
         self._forget(entry)
 
+    def may_be_dropped(self, entry: SubscriptionEntry) -> bool:
+        return entry.home in (None, self.core.name) and not entry.declared and self.address.established
+
     def drop(self, entry: SubscriptionEntry) -> None:
         """An operator gives up a subscription that is attached here, or nowhere. Its client is told so, now or when it
         comes back (protocol 8.2)."""
-        assert entry.home in (None, self.core.name)
-        assert not entry.declared
-        assert self.address.established
+        assert self.may_be_dropped(entry)
         if entry.home is None:
             self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
         else:

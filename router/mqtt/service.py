@@ -142,6 +142,12 @@ class Mqtt:
             if client not in keep and each.identity.user in groups:
                 each.identity = Identity(each.identity.user, groups[each.identity.user])
 
+    def revoke(self, removed: Collection[str], now: float) -> None:
+        """These users are there no more, and neither are their sessions."""
+        for session in list(self.sessions.values()):
+            if session.identity.user in removed and not session.ended:
+                session.end(now)
+
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, _topics_of(self.config)
