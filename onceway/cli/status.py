@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
-from onceway.access.contexts import tls_context
 from onceway.cli.options import without_password
-from onceway.cli.sockets import listener_options, login_of, places_of
+from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 from onceway.cli.tables import columns_explained
-from onceway.operate.probe import Probe, Status
+from onceway.operate.probe import Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,17 +50,15 @@ COLUMNS = "\n".join(
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
-@listener_options
+@reading_options
+@network_option
 def command(
     target: str | None,
     timeout: float,
     as_json: bool,
     watch: bool,
     interval: float,
-    ca: str | None,
-    user: str | None,
-    password_file: str | None,
-    state_dir: Path | None,
+    reading: Reading,
     network: str | None,
 ) -> None:
     """Ask every router of a topology FILE, or the one whose admin listener is at URL (http://host:port, or host:port).
@@ -74,7 +71,7 @@ def command(
     """
     from onceway.base.loop import run
 
-    asked = Asked(target, timeout, as_json, state_dir, network, ca, login_of(user, password_file))
+    asked = Asked(target, timeout, as_json, reading, network)
     watching = _Watch(asked, interval)
     try:
         if watch:
@@ -106,10 +103,8 @@ class Asked:
     target: str | None  # a file, or the URL of an admin listener; None: the routers on this host
     timeout_s: float
     with_addresses: bool
-    state_dir: Path | None = None
+    reading: Reading = field(default_factory=Reading)
     network: str | None = None
-    ca: str | None = None
-    login: str | None = field(default=None, repr=False)
 
     async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str], list[str]]:
         """The routers' documents, by name why an admin listener gave none, and a line for each store of the file that
@@ -121,7 +116,7 @@ class Asked:
             name = str(self.target) if status is None else str(status["name"])
             return {name: status}, {str(self.target): why[url]}, []
         read = topology.load(self.target) if self.target is not None else None
-        asking = self._ask(*places_of(read, self.network, self.state_dir))
+        asking = self._ask(*places_of(read, self.network, self.reading.state_dir))
         if read is None:
             return *await asking, []
         (statuses, why), stores = await asyncio.gather(asking, _silent_stores(read, self.timeout_s))
@@ -130,8 +125,7 @@ class Asked:
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
     ) -> tuple[dict[str, Status | None], dict[str, str]]:
-        tls = tls_context(self.ca) if self.ca is not None else None
-        async with Probe(self.timeout_s, sockets, tls=tls, login=self.login) as probe:
+        async with self.reading.probe(self.timeout_s, sockets) as probe:
             ask = probe.status if self.with_addresses else probe.summary
             found = await asyncio.gather(*map(ask, urls.values()))
             return dict(zip(urls, found, strict=True)), {name: probe.why.get(url, "") for name, url in urls.items()}

@@ -321,9 +321,13 @@ class RouterServer:
     @property
     def certificates(self) -> list[Validity]:
         """Those that this router shows, to clients, readers of its admin listener, and routers."""
+        return [each for context in self.contexts if context is not None for each in context.validities]
+
+    @property
+    def contexts(self) -> tuple[ListenerContext | None, ...]:
+        """Of its listeners: for clients, readers of its admin listener, and routers."""
         trunks = self.neighbours.tls
-        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
-        return [each for context in shown if context is not None for each in context.validities]
+        return self._tls, self.admin_tls, trunks.listens if trunks is not None else None
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)
