@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from onceway.base.values import (
     format_duration,
     format_host_port,
+    is_loopback,
     is_unspecified,
     read_host,
     read_host_port,
@@ -306,6 +307,7 @@ def _read_match(text: str) -> str:
 class _Taken:
     address: HostPort
     item: Entry
+    machine: str  # by which the other routers reach its router
 
 
 def _read_routers(entry: Entry | None, host: str, tls: Mapping[str, TlsProfile]) -> dict[str, RouterAddress]:
@@ -346,15 +348,16 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
                     f"{format_host_port(address)} is no address that a neighbour can connect to",
                     "write the host by which the other routers reach this one",
                 )
+            one = _Taken(address, fields[key], _machine(fields.get("interrouter"), host))
             for other in taken:
-                if _clash(other.address, address):
+                if _clash(other, one):
                     fields[key].problem(
                         f"{format_host_port(address)} is taken by {other.item.place} (line {other.item.line})",
                         "give each listener a port of its own",
                     )
                     break
             else:
-                taken.append(_Taken(address, fields[key]))
+                taken.append(one)
         if key in _PORTS or key in fields:
             listeners[key] = address or (host, 0)
     secure = [fields[key] for key in SECURE if key in fields]
@@ -386,9 +389,26 @@ def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: L
     return found
 
 
-def _clash(one: HostPort, other: HostPort) -> bool:
-    hosts = {"127.0.0.1" if host == "localhost" else host.lower() for host in (one[0], other[0])}
-    return one[1] == other[1] and (len(hosts) == 1 or any(is_unspecified(host) for host in hosts))
+def _machine(interrouter: Entry | None, host: str) -> str:
+    """The host by which the other routers reach this one; what is wrong with it is said elsewhere."""
+    if interrouter is None or not interrouter.is_scalar:
+        return host
+    try:
+        return read_host_port(interrouter.text, host)[0]
+    except ValueError:
+        return host
+
+
+def _clash(one: _Taken, other: _Taken) -> bool:
+    """Whether both cannot listen. Loopback and unspecified addresses are each machine's own: routers that others reach
+    by different hosts may both have them."""
+    if one.address[1] != other.address[1]:
+        return False
+    hosts = {"127.0.0.1" if each.address[0] == "localhost" else each.address[0].lower() for each in (one, other)}
+    machines = {each.machine.lower() for each in (one, other)}
+    if len(machines) == 2 and not any(map(is_loopback, machines)):
+        return len(hosts) == 1 and not any(is_loopback(host) or is_unspecified(host) for host in hosts)
+    return len(hosts) == 1 or any(map(is_unspecified, hosts))
 
 
 # --- links --------------------------------------------------------------------------------------------------------
