@@ -140,11 +140,13 @@ class Router:
             connection.enforce(now)
         self.mqtt.reconfigure(now)
 
-    def revoke(self, removed: Collection[str], groups_of: Callable[[str], tuple[str, ...]]) -> None:
+    def revoke(
+        self, removed: Collection[str], groups_of: Callable[[str], tuple[str, ...]], keep: Collection[object]
+    ) -> None:
         """Drops the subscriptions that are away, and whose users are removed or may not receive from their addresses
         any more: nobody waits for them (protocol 8.2.6). Call it after `reconfigure`, which detaches those that are
-        here. groups_of: those of a user who is away."""
-        self.mqtt.revoke(removed, self.now)
+        here. groups_of: those of a user who is away. keep: connections that stay."""
+        self.mqtt.revoke(removed, keep, self.now)
         for name, address in list(self.core.addresses.items()):
             directory = address.subscriptions
             for entry in list(directory.entries.values()):

@@ -198,7 +198,7 @@ class RouterServer:
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
         if rights_of(before, policies) != rights_of(authentication, config.policies):
-            self.router.revoke(gone, partial(groups_of, authentication, config))
+            self.router.revoke(gone, partial(groups_of, authentication, config), with_token)
         self.router.set_failover(self._places())
         self.neighbours.dial()
         self._turn()

@@ -142,10 +142,10 @@ class Mqtt:
             if client not in keep and each.identity.user in groups:
                 each.identity = Identity(each.identity.user, groups[each.identity.user])
 
-    def revoke(self, removed: Collection[str], now: float) -> None:
-        """These users are there no more, and neither are their sessions."""
+    def revoke(self, removed: Collection[str], keep: Collection[object], now: float) -> None:
+        """These users are there no more, and neither are their sessions, but on connections to keep."""
         for session in list(self.sessions.values()):
-            if session.identity.user in removed and not session.ended:
+            if session.identity.user in removed and session.connection not in keep:
                 session.end(now)
 
     def reconfigure(self, now: float) -> None:
