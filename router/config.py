@@ -6,6 +6,7 @@ are bytes. The router reads them and never changes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Final, Literal
@@ -15,6 +16,8 @@ from router.policies import Direction, Identity, Policy, allowed, concerning
 
 NoSubscribers = Literal["hold", "accept", "release"]
 OtherSubscriptions = Literal["allow", "refuse"]
+QueueTable = tuple[tuple[str, bool], ...]
+"""Entries of a topology file, in order: what each matches, and whether that is a queue."""
 
 MIB = 1 << 20
 _MOST_KNOWN: Final = 4096  # users whose policies are at hand
@@ -36,6 +39,10 @@ class AddressConfig:
     subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
     read_at: tuple[tuple[str, str, int], ...] = ()  # where a pipe is read: scheme, host and port, the primary's first
+
+    @property
+    def is_queue(self) -> bool:
+        return self.type == "queue"
 
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):
@@ -214,6 +221,23 @@ def is_dynamic(address: str) -> bool:
 def is_dynamic_target(address: str) -> bool:
     """Says whether it has made it for a dynamic target: any link may receive from there."""
     return is_dynamic(address) and address.endswith(DYNAMIC_TARGET_SUFFIX)
+
+
+def kinds_of(addresses: Iterable[AddressConfig]) -> QueueTable:
+    """Returns the entries of a file up to the last queue: whatever none of them matches is a topic."""
+    entries = [(each.match, each.is_queue) for each in addresses]
+    while entries and not entries[-1][1]:
+        entries.pop()
+    return tuple(entries)
+
+
+def is_queue(table: QueueTable, address: str) -> bool:
+    """Says whether an address is a queue by that table."""
+    if not is_dynamic(address):
+        for match, queue in table:
+            if address.startswith(match[:-1]) if match.endswith("*") else address == match:
+                return queue
+    return False
 
 
 @lru_cache(maxsize=4096)

@@ -33,13 +33,15 @@ from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
 from router.links.management import ManagementNode, OtherRouters
+from router.links.negotiation import RESERVED, Unauthorized, check_allowed
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 from router.mqtt.connection import Authenticate, MqttConnection
+from router.mqtt.retained import INTERNAL
 from router.mqtt.service import Mqtt
 from router.peers.wire import LATER, Encoded, decode, encode_parts
-from router.policies import ANONYMOUS
+from router.policies import ANONYMOUS, Identity, owner_of
 from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
@@ -137,6 +139,37 @@ class Router:
         for connection in self.connections:
             connection.enforce(now)
         self.mqtt.reconfigure(now)
+
+    def revoke(
+        self, removed: Collection[str], groups_of: Callable[[str], tuple[str, ...]], keep: Collection[object]
+    ) -> None:
+        """Drops the subscriptions that are away, and whose users are removed or may not receive from their addresses
+        any more: nobody waits for them (protocol 8.2.6). Call it after `reconfigure`, which detaches those that are
+        here. groups_of: those of a user who is away. keep: connections that stay."""
+        self.mqtt.revoke(removed, keep, self.now)
+        for name, address in list(self.core.addresses.items()):
+            directory = address.subscriptions
+            for entry in list(directory.entries.values()):
+                if entry.home is not None or not directory.may_be_dropped(entry):
+                    continue
+                container, link = entry.name
+                user = owner_of(container)
+                reason = f"user {user!r:.60} was removed" if user in removed else ""
+                if not reason and not name.startswith(RESERVED) and not container.startswith(INTERNAL):
+                    reason = self._may_not_receive(Identity(user, groups_of(user)), name)
+                if reason:
+                    text = "{address}: subscription {container}/{link} is dropped: {reason}"
+                    said = {"address": name, "container": container, "link": link, "reason": reason}
+                    self.log.warning("subscription_dropped", text, **said)
+                    directory.drop(entry)
+
+    def _may_not_receive(self, who: Identity, address: str) -> str:
+        """Why the policies do not let this client receive from the address; empty if they do."""
+        try:
+            check_allowed(self.config, who, "receive", address)
+        except Unauthorized as error:
+            return error.description
+        return ""
 
     def set_failover(self, places: Sequence[Place]) -> None:
         """The open of every connection from now on names these listeners, as far as it has room for them."""

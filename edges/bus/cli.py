@@ -6,13 +6,23 @@ import asyncio
 import gc
 import os
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import Access, access_options, host_port, run_to_exit, say, without_password
+from onceway.cli.log_options import Logging, log_options
+from onceway.cli.options import (
+    Access,
+    access_options,
+    group,
+    host_port,
+    listen_option,
+    run_to_exit,
+    say,
+    without_password,
+)
 
 if TYPE_CHECKING:
     from edges.bus.options import BusOptions
@@ -26,115 +36,180 @@ def command() -> None:
     """Run an event bus over HTTP: push events, call subscribers back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where events are kept, and how many."""
+
+    data: Path | None
+    store: str | None
+    share: bool
+    keep: float
+    max_storage: int | None
+    min_free: int
+
+    def check(self) -> None:
+        if self.min_free and (self.max_storage is None or 2 * self.min_free > self.max_storage):
+            raise click.UsageError("--min-free: at most half of --max-storage, which it needs")
+        if (self.data is None) == (self.store is None):
+            raise click.UsageError("--data or --store: where the bus keeps its events")
+        if self.store is not None:
+            if not self.store.startswith(("postgresql://", "postgres://", "https://", "http://")):
+                raise click.UsageError("--store: a URL, postgresql://… or https://…")
+            if self.max_storage is not None or self.share:
+                raise click.UsageError("--max-storage, --share: for --data")
+
+    @property
+    def place(self) -> str:
+        """A file, or a URL."""
+        if self.store is None:
+            return f"{self.data}/store"
+        return f"{self.store.rstrip('/')}/store" if self.store.startswith("http") else self.store
+
+    def make(self) -> None:
+        """Makes the directory, once all options are known to be good."""
+        try:
+            if self.data is not None:
+                self.data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.UsageError(f"--data: {self.data}: {error.strerror}") from error
+
+
+_kept: Final = group(
+    "kept",
+    Kept,
+    click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept."),
+    click.option(
+        "--store",
+        callback=without_password,
+        help="Instead: postgresql://USER@HOST/DATABASE, or https://HOST:PORT of an edge with --share.",
+    ),
+    click.option("--share", is_flag=True, help="Serve --data to other edges: together they are one bus."),
+    click.option("--keep", type=click.FloatRange(min=0), default=24.0, show_default=True, help="Hours for replay."),
+    click.option("--max-storage", type=click.IntRange(min=1), help="MB that the store may occupy. Default: the disk."),
+    click.option(
+        "--min-free",
+        type=click.IntRange(min=0),
+        default=0,
+        help="MB of --max-storage: when less is free, the oldest events of the stalest queues are dropped. 0: never.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where requests are served, and how."""
+
+    listen: tuple[str, int]
+    tls_cert: Path | None
+    tls_key: Path | None
+    http_listen: tuple[str, int] | None
+    plain_http: bool
+
+    def context(self) -> ssl.SSLContext | None:
+        """UsageError if the options do not fit, or a file cannot be used."""
+        from onceway.access.contexts import load_chain
+
+        if (self.tls_cert is None) != self.plain_http:
+            raise click.UsageError("either --tls-cert, or --plain-http")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise click.UsageError("--tls-key: of --tls-cert, which it needs")
+        if self.plain_http and self.http_listen is not None:
+            raise click.UsageError("--http-listen redirects to HTTPS: it needs --tls-cert")
+        if self.tls_cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_chain(context, "--tls", self.tls_cert, self.tls_key or self.tls_cert, names=("-cert", "-key"))
+        return context
+
+
+_served: Final = group(
+    "served",
+    Served,
+    listen_option("127.0.0.1:8443", "Where requests are served."),
+    click.option("--tls-cert", type=click.Path(dir_okay=False, path_type=Path), help="Certificate chain, PEM."),
+    click.option(
+        "--tls-key",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Its key, PEM. Default: in the file of the chain.",
+    ),
+    click.option("--http-listen", callback=host_port, help="Where plain HTTP is redirected to HTTPS."),
+    click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Which call-backs are taken."""
+
+    callback_ca: Path | None
+    http_callbacks: bool
+
+    def options(self) -> dict[str, Any]:
+        """Of `BusOptions`."""
+        from onceway.access.contexts import tls_context
+
+        checked = None if self.callback_ca is None else tls_context(self.callback_ca, place="--callback-ca")
+        schemes = ("https", "http") if self.http_callbacks else ("https",)
+        return {"callback_schemes": schemes, "callback_context": checked}
+
+
+_callbacks: Final = group(
+    "callbacks",
+    Callbacks,
+    click.option(
+        "--callback-ca",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Certificates that call-backs, and the edge of --store, are checked with.",
+    ),
+    click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it."),
+)
+
+
 @command.command("serve")
 @access_options
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
-@click.option(
-    "--store",
-    callback=without_password,
-    help="Instead: postgresql://USER@HOST/DATABASE, or https://HOST:PORT of an edge with --share.",
-)
-@click.option("--share", is_flag=True, help="Serve --data to other edges: together they are one bus.")
+@_kept
 @click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
 @click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")
-@click.option(
-    "--listen", default="127.0.0.1:8443", show_default=True, callback=host_port, help="Where requests are served."
-)
-@click.option("--tls-cert", type=click.Path(dir_okay=False, path_type=Path), help="Certificate chain, PEM.")
-@click.option(
-    "--tls-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Its key, PEM. Default: in the file of the chain.",
-)
-@click.option("--http-listen", callback=host_port, help="Where plain HTTP is redirected to HTTPS.")
-@click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it.")
-@click.option(
-    "--callback-ca",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Certificates that call-backs, and the edge of --store, are checked with.",
-)
-@click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it.")
+@_served
+@_callbacks
 @click.option("--root-key-file", type=click.Path(dir_okay=False, path_type=Path), help=f"Default: ${ROOT_KEY}.")
-@click.option("--keep", type=click.FloatRange(min=0), default=24.0, show_default=True, help="Hours for replay.")
-@click.option("--max-storage", type=click.IntRange(min=1), help="MB that the store may occupy. Default: the disk.")
-@click.option(
-    "--min-free",
-    type=click.IntRange(min=0),
-    default=0,
-    help="MB of --max-storage: when less is free, the oldest events of the stalest queues are dropped. 0: never.",
-)
 @log_options
 def serve_command(
     access: Access,
-    data: Path | None,
-    store: str | None,
-    share: bool,
+    kept: Kept,
     name: str,
     address: str,
-    listen: tuple[str, int],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    http_listen: tuple[str, int] | None,
-    plain_http: bool,
-    callback_ca: Path | None,
-    http_callbacks: bool,
+    served: Served,
+    callbacks: Callbacks,
     root_key_file: Path | None,
-    keep: float,
-    max_storage: int | None,
-    min_free: int,
-    **log: Any,
+    log: Logging,
 ) -> None:
     """Run one edge of the event bus, in the foreground.
 
     The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
     """
     from edges.bus.options import BusOptions
-    from onceway.access.contexts import load_chain, tls_context
 
-    if (tls_cert is None) != plain_http:
-        raise click.UsageError("either --tls-cert, or --plain-http")
-    if tls_key is not None and tls_cert is None:
-        raise click.UsageError("--tls-key: of --tls-cert, which it needs")
+    context = served.context()
     if not name or not address:
         raise click.UsageError("--name, --address: not empty")
-    if plain_http and http_listen is not None:
-        raise click.UsageError("--http-listen redirects to HTTPS: it needs --tls-cert")
-    if min_free and (max_storage is None or 2 * min_free > max_storage):
-        raise click.UsageError("--min-free: at most half of --max-storage, which it needs")
-    if (data is None) == (store is None):
-        raise click.UsageError("--data or --store: where the bus keeps its events")
-    if store is not None:
-        if not store.startswith(("postgresql://", "postgres://", "https://", "http://")):
-            raise click.UsageError("--store: a URL, postgresql://… or https://…")
-        if max_storage is not None or share:
-            raise click.UsageError("--max-storage, --share: for --data")
-        if store.startswith("http"):
-            store = store.rstrip("/") + "/store"
-    context = None
-    if tls_cert is not None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        load_chain(context, "--tls", tls_cert, tls_key or tls_cert, names=("-cert", "-key"))
+    kept.check()
     options = BusOptions(
-        place=store or f"{data}/store",
+        place=kept.place,
         routers=access.urls,
         name=name,
         address=address,
-        keep_s=keep * 3600,
-        max_octets=None if max_storage is None else max_storage * 1_000_000,
-        min_free=min_free * 1_000_000,
-        callback_schemes=("https", "http") if http_callbacks else ("https",),
-        callback_context=None if callback_ca is None else tls_context(callback_ca, place="--callback-ca"),
-        share=share,
+        keep_s=kept.keep * 3600,
+        max_octets=None if kept.max_storage is None else kept.max_storage * 1_000_000,
+        min_free=kept.min_free * 1_000_000,
+        share=kept.share,
         root_key=_root_key(root_key_file),
+        **callbacks.options(),
         **access.shown(),
     )
-    start_logging(log)
-    try:
-        if data is not None:
-            data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"--data: {data}: {error.strerror}") from error
-    run_to_exit(_serve(options, listen, http_listen, context))
+    log.start()
+    kept.make()
+    run_to_exit(_serve(options, served.listen, served.http_listen, context))
 
 
 def _root_key(file: Path | None) -> str:

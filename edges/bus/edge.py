@@ -22,7 +22,7 @@ import onceway
 from amqp10.errors import DECODE_ERROR
 from edges.bus.core import Bus, Plan, Subscriber
 from edges.bus.house import House
-from edges.bus.metrics import BusMetrics
+from edges.bus.metrics import STATUSES, BusMetrics, Told
 from edges.bus.options import BusOptions
 from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, text_of, topic_of
@@ -79,7 +79,6 @@ class Edge:
         self._changed = Changes()
         self._started = False
         self._stopping = False
-        self._counts = {"start": 0, "stop": 0}
 
     async def start(self) -> None:
         """StoreError if the store cannot be opened."""
@@ -165,7 +164,7 @@ class Edge:
             raise Unavailable(f"{error}; the event may still come") from error
         finally:
             self._pushes.pop(task, None)
-        self.metrics.published(topic).inc()
+        self.metrics.published[topic] += 1
 
     async def _end_late_pushes(self) -> None:
         """One timer for all: a timer for each was a tenth of what an event costs."""
@@ -222,10 +221,12 @@ class Edge:
         found = [(topic, await self.store.read(EVENTS + topic, first, records=1)) for topic, first in firsts]
         return [(records[0].time_us / 1e6, topic) for topic, records in found if records]
 
-    async def measure(self) -> bytes:
-        """The metrics page."""
-        used, options = await self.store.used(), self.options
-        return self.metrics.page(self.bus, time.monotonic(), used, options.max_octets or 0, options.min_free)
+    async def told(self) -> Told:
+        """For the metrics page."""
+        used, free, limit = await self.store.used(), self.store.free(), self.options.max_octets
+        if free is not None and limit is not None:
+            free = min(free, limit - used)
+        return Told(self.metrics, self.bus, time.monotonic(), used, limit or 0, self.options.min_free, free)
 
     # --- the network
 
@@ -340,7 +341,7 @@ class Edge:
         self.store.hurry()  # who has taken a batch may get this one once that is durable
         for subscriber in self.bus.readers(topic):
             if self.bus.serves(subscriber.identity):
-                self.metrics.added(subscriber.name).inc(max(0, end - before))
+                self.metrics.added[subscriber.name] += max(0, end - before)
 
     def _gap(self, gap: SubscriptionGap) -> None:
         self._log.error("bus_gap", "events may be missing: {reason}", reason=gap.reason)
@@ -419,23 +420,20 @@ class Edge:
         self._loop.call_soon(self._deliver)
 
     async def _send(self, plan: Plan) -> None:
-        subscriber, metrics = plan.subscriber, self.metrics
+        subscriber, batches = plan.subscriber, self.metrics.batches[plan.subscriber.name]
         bodies = await self._read(plan)
         began = time.monotonic()
         if plan.attempts == 1:
-            metrics.latency_count(subscriber.name).inc()
-            metrics.latency_first(subscriber.name).inc(began - plan.created_at)
+            batches.number += 1
+            batches.first_attempt_s += began - plan.created_at
         batch = " ".join([str(plan.generation), *(f"{t}:{first}-{end - 1}" for t, (first, end) in plan.parts.items())])
         body = b"[" + b",".join(bodies) + b"]"
         why = await self._sender.send(subscriber.callback, subscriber.uuid, body, batch) if bodies else None
         took, status = time.monotonic() - began, "success" if why is None else "failure"
-        metrics.delivery_events(subscriber.name, status).inc(len(bodies))
-        metrics.delivery_batches(subscriber.name, status).inc()
-        metrics.delivery_time(subscriber.name, status).inc(took)
-        metrics.delivery_time2(subscriber.name, status).inc(took * took)
+        self.metrics.delivered(subscriber.name, status, len(bodies), took)
         if why is None:
-            metrics.latency_last(subscriber.name).inc(time.monotonic() - plan.created_at)
-            metrics.removed(subscriber.name).inc(len(bodies))
+            batches.last_attempt_s += time.monotonic() - plan.created_at
+            self.metrics.removed[subscriber.name] += len(bodies)
             await self._save_surely(subscriber.identity, partial(self.bus.acknowledge, plan, len(bodies)))
             self.bus.succeeded(plan)
         else:
@@ -485,9 +483,8 @@ class Edge:
     async def _load(self) -> None:
         now = time.monotonic()
         await self.registry.load()
-        for status in self._counts:
-            self._counts[status] = int(await self.store.get(self._process(status)) or b"0")
-            self.metrics.process(status, "edge").inc(self._counts[status])
+        for status in STATUSES:
+            self.metrics.process[status] = int(await self.store.get(self._process(status)) or b"0")
         await self._count_process("start")
         bus, place = self.bus, self.store.place
         if not (bus.ends or bus.topics or bus.subscribers or self.registry.tokens):
@@ -500,10 +497,9 @@ class Edge:
         )  # fmt: skip
 
     async def _count_process(self, status: str) -> None:
-        self._counts[status] += 1
-        self.metrics.process(status, "edge").inc()
+        self.metrics.process[status] += 1
         batch = Batch()
-        batch.put(self._process(status), b"%d" % self._counts[status])
+        batch.put(self._process(status), b"%d" % self.metrics.process[status])
         try:
             await self.store.commit(batch)
         except StoreFull as error:

@@ -87,7 +87,7 @@ class House:
             if (subscriber := bus.subscribers.get(identity)) is None:
                 continue  # it has gone meanwhile
             dropped = await self._drop(subscriber, topic)
-            edge.metrics.autodropped(subscriber.name).inc(dropped)
+            edge.metrics.autodropped[subscriber.name] += dropped
             self._log.error(
                 "bus_autodrop", "storage is full: dropped {count} events of {topic} for {subscriber}",
                 count=dropped, topic=topic, subscriber=subscriber.name,

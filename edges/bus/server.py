@@ -17,6 +17,7 @@ from aiohttp import web
 
 from edges.bus.core import Subscriber
 from edges.bus.edge import PUSH_TIMEOUT_S, Edge, Unavailable
+from edges.bus.metrics import TABLE
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
 from edges.bus.pushes import Pushes
@@ -27,6 +28,7 @@ from edges.store.remote import StoreService
 from onceway.access.accepting import LOGGER, Accepting, address_of
 from onceway.access.guesses import Guesses
 from onceway.base.logs import logger
+from onceway.base.metrics import exposition
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 MOST_OCTETS: Final = 1 << 20  # of a request's body
@@ -312,7 +314,7 @@ class BusServer:
             queued += bus.pending(subscriber)
 
         await self._edge.registry.change(request[CLIENT][0], add, topics=[name])
-        self._edge.metrics.added(request[CLIENT][1]).inc(max(0, queued))
+        self._edge.metrics.added[request[CLIENT][1]] += max(0, queued)
         return web.Response(status=204)
 
     async def _remove_my_topic(self, request: web.Request) -> web.Response:
@@ -368,7 +370,8 @@ class BusServer:
         return web.Response(status=204)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=await self._edge.measure(), content_type="text/plain")
+        _, pieces = exposition(TABLE, await self._edge.told(), accept="")
+        return web.Response(text="".join(pieces), content_type="text/plain")
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return web.json_response(DESCRIPTION)

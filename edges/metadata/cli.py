@@ -9,12 +9,14 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.log_options import log_options
 from onceway.cli.options import (
     Guarding,
+    Tls,
     access_options,
+    connect_timeout_option,
     guard_options,
-    host_port,
+    listen_option,
     run_to_exit,
     say,
     size,
@@ -45,9 +47,7 @@ def _needed(missing: ImportError) -> NoReturn:
 @command.command("serve")
 @click.option("--name", required=True, help="This edge's name; no other process may have it at once.")
 @click.option("--address", default="metadata", show_default=True, help="The address on which all edges meet.")
-@click.option(
-    "--listen", default="127.0.0.1:4444", show_default=True, callback=host_port, help="Where clients connect."
-)
+@listen_option("127.0.0.1:4444", "Where clients connect.")
 @access_options
 @click.option(
     "--max-message", default="1MiB", show_default=True, callback=size, help="The largest message of a client."
@@ -60,19 +60,13 @@ def _needed(missing: ImportError) -> NoReturn:
     show_default=True,
     help="Seconds after which a client that reads nothing is disconnected.",
 )
-@click.option(
-    "--connect-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    help="Seconds until one of the routers must have answered.",
-)
+@connect_timeout_option("one of the routers must have answered")
 @guard_options
 @log_options
 def serve_command(**options: Any) -> None:
     """Run an edge, in the foreground: clients with MessagePack on TCP, their messages on the network."""
     options["guarding"].check(options["listen"])
-    start_logging(options)
+    options["log"].start()
     run_to_exit(_serve(options))
 
 
@@ -95,7 +89,7 @@ async def _serve(options: dict[str, Any]) -> int:
         port=port,
         max_message_bytes=options["max_message"],
         stall_s=options["stall_s"],
-        connect_timeout_s=options["connect_timeout"],
+        connect_timeout_s=options["connect_timeout_s"],
         guard=guarding.guard(name, logger("metadata", edge=name)),
         **options["access"].shown(),
     )
@@ -122,7 +116,7 @@ async def _serve(options: dict[str, Any]) -> int:
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @_server
 @tls_options
-def watch_command(predicate: str, count: int | None, server: str, tls: Any) -> None:
+def watch_command(predicate: str, count: int | None, server: str, tls: Tls) -> None:
     """Print, as lines of JSON, which publishers match PREDICATE and what they publish, until Ctrl-C.
 
     Example: onceway metadata watch 'has Metadata/System and Properties/UnitofTime = "s"'
@@ -130,7 +124,7 @@ def watch_command(predicate: str, count: int | None, server: str, tls: Any) -> N
     run_to_exit(_watch(predicate, count, server, tls))
 
 
-async def _watch(predicate: str, count: int | None, server: str, tls: Any) -> int:
+async def _watch(predicate: str, count: int | None, server: str, tls: Tls) -> int:
     try:
         from edges.metadata.client import Change, Client, MetadataError
     except ImportError as error:
@@ -142,7 +136,7 @@ async def _watch(predicate: str, count: int | None, server: str, tls: Any) -> in
     on_stop_signals(lambda: (task.cancel(), None)[1])
     left = count
     try:
-        async with Client(server, tls) as client:
+        async with Client(server, tls.context()) as client:
             async for event in client.watch(predicate):
                 if isinstance(event, Change):
                     write_out(_line({"new": event.new, "gone": event.gone}))
@@ -166,7 +160,7 @@ async def _watch(predicate: str, count: int | None, server: str, tls: Any) -> in
 @click.option("--value", metavar="JSON", help="One value. Default: each line of standard input is one.")
 @_server
 @tls_options
-def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server: str, tls: Any) -> None:
+def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server: str, tls: Tls) -> None:
     """Be the publisher UUID: publish values with metadata. It goes away when the command ends."""
     metadata: dict[str, Any] = {}
     for each in sets:
@@ -178,12 +172,12 @@ def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server:
     run_to_exit(_publish(str(uuid), metadata, value is not None, given, server, tls))
 
 
-async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, server: str, tls: Any) -> int:
+async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, server: str, tls: Tls) -> int:
     try:
         from edges.metadata.client import Client
     except ImportError as error:
         _needed(error)
-    async with Client(server, tls) as client:
+    async with Client(server, tls.context()) as client:
         while not one and (line := await asyncio.to_thread(sys.stdin.readline)):
             await client.publish(uuid, _json(line, "standard input"), metadata)
             metadata = {}

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import (
     Access,
     Guarding,
     access_of_a_store,
     access_options,
+    connect_timeout_option,
     guard_options,
     host_port,
+    listen_option,
     run_to_exit,
     say,
     without_password,
@@ -43,13 +45,7 @@ _store = click.option(
     callback=without_password,
     help="URLs of the pipe's stores. Default: the routers name them.",
 )
-_timeout = click.option(
-    "--connect-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    help="Seconds until one of them must have answered.",
-)
+_timeout = connect_timeout_option("one of them must have answered")
 
 
 @click.group("pipe", context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,14 +59,14 @@ def command() -> None:
 @access_options
 @_store
 @_timeout
-def push_command(topic: str, message: str | None, access: Access, stores: str, connect_timeout: float) -> None:
+def push_command(topic: str, message: str | None, access: Access, stores: str, connect_timeout_s: float) -> None:
     """Write MESSAGE to the pipe TOPIC, or each line of standard input.
 
     Returns when every participant can read what was written. After a second without that a line on stderr says what it
     waits for, and another one when it goes on. On a terminal there is a prompt, and the line RESET
     removes all messages of the pipe.
     """
-    reached = dict(stores=stores, timeout_s=connect_timeout, on_wait=_waits("push"), **access.shown())
+    reached = dict(stores=stores, timeout_s=connect_timeout_s, on_wait=_waits("push"), **access.shown())
     run_to_exit(_push(topic, message, access.urls, reached))
 
 
@@ -156,7 +152,7 @@ def pull_command(
     if_gone: Any,
     access: Access,
     stores: str,
-    connect_timeout: float,
+    connect_timeout_s: float,
 ) -> None:
     """Print the messages of the pipe TOPIC, a line each. Nothing is removed from it.
 
@@ -173,7 +169,7 @@ def pull_command(
         start=start,
         control=True,
         if_gone=if_gone,
-        timeout_s=connect_timeout,
+        timeout_s=connect_timeout_s,
         on_wait=_waits("pull"),
         **access.shown(),
     )
@@ -200,9 +196,9 @@ async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
 @access_options
 @_store
 @_timeout
-def reset_command(topic: str, access: Access, stores: str, connect_timeout: float) -> None:
+def reset_command(topic: str, access: Access, stores: str, connect_timeout_s: float) -> None:
     """Remove all messages of the pipe TOPIC, and print how many there were."""
-    reached = dict(stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"), **access.shown())
+    reached = dict(stores=stores, timeout_s=connect_timeout_s, on_wait=_waits("reset"), **access.shown())
 
     async def go() -> int:
         from edges.pipe.api import reset
@@ -226,13 +222,7 @@ def reset_command(topic: str, access: Access, stores: str, connect_timeout: floa
 )
 @click.option("--default-data", hidden=True, help="In place of onceway-pipe-NAME (the parent says so).")
 @click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
-@click.option(
-    "--listen",
-    default="127.0.0.1:5981",
-    show_default=True,
-    callback=host_port,
-    help="Where readers connect, for a pipe without a file.",
-)
+@listen_option("127.0.0.1:5981", "Where readers connect, for a pipe without a file.")
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
@@ -251,7 +241,7 @@ def serve_command(
     listen: tuple[str, int],
     metrics: tuple[str, int] | None,
     guarding: Guarding,
-    **log: Any,
+    log: Logging,
 ) -> None:
     """Run one store of the pipes in the topology file WHAT, in the foreground.
 
@@ -265,7 +255,7 @@ def serve_command(
         die_with(parent)
     plan = _plan(what, name, access, listen, guarding)
     plan.metrics = metrics or plan.metrics
-    start_logging(log)
+    log.start()
     run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}", access.shown()))
 
 

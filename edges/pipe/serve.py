@@ -139,9 +139,9 @@ class StoreProcess:
                 self.name, plan, log, self._connect, self._listener, self._log, self._who
             )
         if self._metrics is not None:
-            from edges.pipe.metrics import StoreCollector, StoreMetrics
+            from edges.pipe.metrics import StoreMetrics, Told
 
-            self._pages = StoreMetrics(StoreCollector(self.name, self._logs, self._pipes, self._guard), self._guard)
+            self._pages = StoreMetrics(Told(self.name, store, self._logs, self._pipes, self._guard))
             try:
                 await self._pages.start(self._metrics, self._guard.admin_tls)
             except OSError as error:
@@ -217,7 +217,7 @@ class StoredPipe:
         say: Log,
         who: Who | None = None,
     ) -> None:
-        self.pushes = 0  # that this process has given a position
+        self.pushes: int = 0  # that this process has given a position
         self._publishing_since: float | None = None
         self._store = store
         self._plan = plan

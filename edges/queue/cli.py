@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from onceway.cli.options import access_options, run_to_exit, say, write_out
+from onceway.cli.options import access_options, connect_timeout_option, run_to_exit, say, write_out
 
 if TYPE_CHECKING:
     from edges.queue.member import Member
@@ -37,13 +37,7 @@ def _member(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="The directory, which is there, where this member keeps what must survive it.",
             ),
             access_options,
-            click.option(
-                "--connect-timeout",
-                type=click.FloatRange(min=0, min_open=True),
-                default=30.0,
-                show_default=True,
-                help="Seconds until a router, and then a majority of the members, must be there.",
-            ),
+            connect_timeout_option("a router, and then a majority of the members, must be there"),
         ]
     ):
         function = option(function)
@@ -133,7 +127,7 @@ def _run(job: Job, *, quorum: bool = True, **options: Any) -> None:
 async def _be_member(job: Job, names: list[str], quorum: bool, options: dict[str, Any]) -> int:
     from edges.queue.member import Member
 
-    name, timeout_s = options["name"], options["connect_timeout"]
+    name, timeout_s = options["name"], options["connect_timeout_s"]
     member = Member(
         options["access"].urls,
         options["queue"],

@@ -6,11 +6,10 @@ import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import Access, access_of_a_store, run_to_exit, say
 
 
@@ -26,20 +25,15 @@ def command() -> None:
 @access_of_a_store
 @click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
 @log_options
-def serve_command(file: Path, name: str, data: str, access: Access, parent: int | None, **options: Any) -> None:
+def serve_command(file: Path, name: str, data: str, access: Access, parent: int | None, log: Logging) -> None:
     """Run a store of the topology file FILE, in the foreground."""
     from onceway import topology
-    from onceway.base import logs
     from onceway.base.values import format_host_port
     from onceway.host.parent import die_with
 
     if parent is not None:
         die_with(parent)
-    log = read_options(options)
-    try:
-        logs.configure(log)
-    except OSError as error:
-        raise cannot_open(log, error) from error
+    log.start()
     loaded = topology.load(file)
     retained = loaded.mqtt.retained if loaded.mqtt is not None else None
     stores = retained.stores if retained is not None else ()

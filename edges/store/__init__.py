@@ -171,6 +171,10 @@ class Store(Protocol):
         """Octets on the disk."""
         ...
 
+    def free(self) -> int | None:
+        """Octets that the disk has left before commits are refused; None: the disk is another machine's."""
+        ...
+
     async def close(self) -> None:
         """Makes durable what was committed, and closes."""
         ...

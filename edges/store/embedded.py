@@ -43,7 +43,7 @@ from edges.store.blocks import (
     streams,
     surplus,
 )
-from edges.store.sqlite_file import connect, lock, low_on_room, open_file, own_errors
+from edges.store.sqlite_file import connect, lock, open_file, own_errors, room
 from edges.store.tails import OCTETS, Tails, fresh
 
 T = TypeVar("T")
@@ -235,6 +235,9 @@ class EmbeddedStore:
 
     # --- what the file has of its own
 
+    def free(self) -> int | None:
+        return room(self.path, RESERVE_OCTETS)
+
     def _open(self, limit_octets: int | None) -> Any:
         self._lock = lock(self.path)
         try:
@@ -250,7 +253,7 @@ class EmbeddedStore:
         return own_errors(self.path)
 
     def _look_at_room(self) -> None:
-        self._low = low_on_room(self.path, RESERVE_OCTETS)
+        self._low = room(self.path, RESERVE_OCTETS) < 0
 
     # --- opening
 

@@ -282,6 +282,9 @@ class PostgresStore(EmbeddedStore):
 
         return await self._reading(ask)
 
+    def free(self) -> None:
+        return None
+
     async def close(self) -> None:
         self._stopping.set()
         await super().close()

@@ -250,6 +250,9 @@ class RemoteStore:
     async def used(self) -> int:
         return int(await self._ask("used"))
 
+    def free(self) -> None:
+        return None
+
     async def close(self) -> None:
         """What has no answer after CLOSE_S may or may not be done."""
         commits = [answer for _, commit, answer in self._asked.values() if commit]

@@ -138,10 +138,10 @@ def no_room(path: Path) -> bool:
     return False
 
 
-def low_on_room(path: Path, reserve: int) -> bool:
-    """Whether the disk has less room than `reserve` octets and than half of it."""
+def room(path: Path, reserve: int) -> int:
+    """How many octets the disk has beyond `reserve`, or beyond half of it; below zero where it lacks some of these."""
     disk = os.statvfs(path.parent)
-    return disk.f_bavail * disk.f_frsize < min(reserve, disk.f_blocks * disk.f_frsize // 2)
+    return disk.f_bavail * disk.f_frsize - min(reserve, disk.f_blocks * disk.f_frsize // 2)
 
 
 def lock(path: Path) -> int:

@@ -39,7 +39,8 @@ from onceway.access.tokens import Holder, Tokens
 from onceway.access.users import Users, load_users
 from onceway.topology import Topology
 from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
-from router.policies import NOBODY
+from router.config import RouterConfig
+from router.policies import NOBODY, Policy
 
 NONCE_BYTES: Final = 18
 CHECKS_AT_ONCE: Final = 2  # passwords in plain text; each takes some 5 ms of one core
@@ -102,6 +103,21 @@ def users_gone(before: Authentication | None, after: Authentication | None) -> s
     if before is None or after is None:
         return set()
     return set(before.users.by_name) - set(after.users.by_name)
+
+
+def rights_of(own: Authentication | None, policies: tuple[Policy, ...] | None) -> tuple[object, ...]:
+    """What says who may do what; equal where nobody's rights have changed."""
+    groups = {} if own is None else {name: user.groups for name, user in own.users.by_name.items()}
+    return groups, policies
+
+
+def groups_of(own: Authentication | None, config: RouterConfig, user: str) -> tuple[str, ...]:
+    """The groups of a user who is away. Whose groups a token says may come back with any of them."""
+    if own is None:
+        return ()
+    if own.tokens is None or user in own.users.by_name:
+        return own.users.groups(user)
+    return tuple(group for policy in config.policies or () for group in policy.groups)
 
 
 def secret_files(topology: Topology) -> list[Path]:

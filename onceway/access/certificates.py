@@ -7,8 +7,8 @@ import ssl
 from calendar import timegm
 from dataclasses import dataclass
 from pathlib import Path
-from time import strptime
-from typing import Final
+from time import gmtime, strftime, strptime
+from typing import Final, NamedTuple
 
 _SIGNATURES: Final = {  # object identifier -> hash function; SHA-256 stands for those that are too weak
     "2a864886f70d010104": "sha256",  # MD5 with RSA
@@ -34,9 +34,25 @@ class Validity:
     ends: float
     digest: bytes = b""  # of the certificate
 
+    @property
+    def content(self) -> Content:
+        return Content(self.file, f"valid until {strftime('%Y-%m-%d', gmtime(self.ends))}", self.digest)
+
     def days_left(self, now: float) -> float:
         """Below zero: it has expired."""
         return (self.ends - now) / 86_400
+
+
+class Content(NamedTuple):
+    """What was read from a file, as far as it says whether that has changed."""
+
+    file: Path
+    what: str
+    digest: bytes
+
+    @classmethod
+    def of(cls, file: Path, what: str) -> Content:
+        return cls(file, what, hashlib.sha256(file.read_bytes()).digest())
 
 
 def first_certificate(file: Path) -> bytes:

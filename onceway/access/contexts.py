@@ -79,7 +79,8 @@ def load_chain(
             raise UsageError(
                 f"{place}{names[1]}: {key} is not the key of {certificate}; give the two that belong"
             ) from error
-        raise UsageError(f"{place}: {certificate} and {key} cannot be used: {error.reason or error}") from error
+        why = error.reason or "one of them is torn, or not in PEM form"
+        raise UsageError(f"{place}: {certificate} and {key} cannot be used: {why}") from error
 
 
 def load_authorities(context: ssl.SSLContext, place: str, path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from onceway.access.certificates import Validity, end_point, first_certificate, validity
+from onceway.access.certificates import Content, Validity, end_point, first_certificate, validity
 from onceway.access.contexts import load_authorities, load_chain, reason
 from onceway.errors import UsageError
 from onceway.topology import Topology
@@ -33,6 +33,13 @@ class ListenerContext(ssl.SSLContext):
     """Of all certificates, those for names included."""
     keys: tuple[Path, ...] = ()
     """Their files."""
+    authorities: tuple[Content, ...] = ()
+    """Whose certificates it takes, and lists of those that are revoked."""
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """All files that tell what it shows and asks for."""
+        return (*(each.content for each in self.validities), *self.authorities)
 
     def show_for(self, names: Mapping[str, ListenerContext]) -> None:
         """Clients that ask for one of these names (RFC 6066, 3: SNI) are shown another certificate. `*.example.org`
@@ -229,21 +236,10 @@ def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: 
             ) from error
     if profile.ca is not None:
         load_authorities(context, f"{place}.ca", profile.ca)
+        context.authorities += (Content.of(profile.ca, "authorities"),)
     if profile.revoked is not None:
         load_authorities(context, f"{place}.revoked", profile.revoked)
+        context.authorities += (Content.of(profile.revoked, "revoked certificates"),)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = verify
     return context
-
-
-def read_anew(before: Iterable[Validity], after: Iterable[ListenerContext | None]) -> list[str]:
-    """The certificates that are other ones than those shown until now, in the same file."""
-    known = set(before)
-    files = {each.file for each in known}
-    found = [each for context in after if context is not None for each in context.validities]
-    lines = [
-        f"read again {each.file}, valid until {time.strftime('%Y-%m-%d', time.gmtime(each.ends))}"
-        for each in found
-        if each.file in files and each not in known
-    ]
-    return list(dict.fromkeys(lines))

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from amqp10.errors import EncodeError
 from amqp10.sasl import ANONYMOUS_IDENTITY, Failure
 from amqp10.scram import prepare
+from onceway.access.certificates import Content
 from onceway.errors import UsageError
 from onceway.topology.sasl import TokenRules
 
@@ -63,10 +64,12 @@ class Tokens:
         except ImportError as error:
             raise UsageError(f"{place}: tokens need PyJWT: pip install 'onceway[oauth]'") from error
         self._jwt = jwt
+        self.content: Content | None = None  # of the file of keys
         if not rules.remote:
             path = directory / rules.keys
             try:
                 self._keys = self._read(path.read_bytes())
+                self.content = Content.of(path, f"keys {', '.join(name or 'without a name' for name in self._keys)}")
             except OSError as error:
                 raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
             except ValueError as error:

@@ -14,6 +14,7 @@ import hmac
 import json
 import os
 import secrets
+import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
@@ -106,7 +107,8 @@ def load_users(path: Path, place: str = "users") -> Users:
     except FileNotFoundError as error:
         raise UsageError(f"{place}: {path} is not there; onceway user add NAME --file {path} makes it") from error
     except OSError as error:
-        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
+        remedy = f"; let user {os.geteuid()} read it" if isinstance(error, PermissionError) else ""
+        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{remedy}") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}: {path} is no file of users: it is not JSON") from error
     except json.JSONDecodeError as error:
@@ -118,7 +120,9 @@ def load_users(path: Path, place: str = "users") -> Users:
 
 
 def store_users(path: Path, users: Users) -> None:
-    """Replaces the file as a whole; it is for its owner alone. OSError if it cannot be written."""
+    """Replaces the file as a whole. It keeps its owner, group and mode, so that routers that could read it still can; a
+    new one is for its owner alone. OSError if it cannot be written, or its owner cannot be kept."""
+    path = Path(os.path.realpath(path))  # a symbolic link stays one
     document = {
         "secret": b64encode(users.secret).decode(),
         "users": {
@@ -133,6 +137,10 @@ def store_users(path: Path, users: Users) -> None:
             json.dump(document, file, indent=1, ensure_ascii=False)
             file.write("\n")
             file.flush()
+            with suppress(FileNotFoundError):
+                before = path.stat()
+                os.fchown(descriptor, before.st_uid, before.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
             os.fsync(file.fileno())
         os.replace(new, path)
     except BaseException:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,61 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("file")
-def command(file: str) -> None:
-    """Read a topology FILE and name every problem in it, each with its line, place and remedy."""
+@click.option(
+    "--only", metavar="NAMES", help="Open the files of these routers only, separated by commas: those of this host."
+)
+@click.option("--no-files", is_flag=True, help="Do not open the files that FILE names: they are on other hosts.")
+def command(file: str, only: str | None, no_files: bool) -> None:
+    """Read a topology FILE and name every problem in it, each with its line, place and remedy.
+
+    Then open each file that it names: certificates, keys, authorities, users and tokens' keys. Run it as the user that
+    the routers run as: what it can read they can.
+    """
+    from onceway.cli.router import known_router
+
     loaded = topology.load(file)
     warn_of(loaded)
+    chosen = loaded.routers if only is None else [known_router(loaded, name.strip()) for name in only.split(",")]
+    problems = [] if no_files else _open_files(loaded, chosen)
+    if problems:
+        for problem in problems:
+            click.echo(problem, err=True)
+        sys.exit(2)
     routers, links = len(loaded.routers), len(loaded.links)
     click.echo(f"{file}: network {loaded.network}: {_count(routers, 'router')}, {_count(links, 'link')}")
+
+
+def _open_files(loaded: topology.Topology, names: Iterable[str]) -> list[str]:
+    """What cannot be used, with what to do about files that are missing here."""
+    if not (loaded.tls or loaded.sasl or loaded.trunk_key or loaded.addresses):
+        return []
+    from onceway.access import authentication, files
+
+    problems = files.unusable(loaded, names, _Warnings())
+    if not problems:
+        for line in files.out_of_reach(loaded, authentication.load(loaded)):
+            click.echo(f"warning: {loaded.path}: {line}", err=True)
+    elif any("No such file" in problem for problem in problems):
+        problems.append("files that are on other hosts: --only NAMES opens those of these routers, --no-files none")
+    return problems
+
+
+class _Warnings:
+    """A log of which the warnings are printed, each once."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, None] = {}
+
+    def debug(self, event: str, text: str, /, **fields: object) -> None:
+        pass
+
+    info = debug
+
+    def warning(self, event: str, text: str, /, **fields: object) -> None:
+        line = f"warning: {text.format_map(fields)}"
+        if line not in self._said:
+            self._said[line] = None
+            click.echo(line, err=True)
 
 
 def warn_of(loaded: topology.Topology) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from pathlib import Path
 
 import click
 
 from onceway import topology
-from onceway.access.contexts import tls_context
 from onceway.cli.options import say
-from onceway.cli.sockets import listener_options, login_of, places_of
-from onceway.operate.probe import Probe
+from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 
 PORT = 8670
 
@@ -21,15 +18,13 @@ PORT = 8670
 @click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="On 127.0.0.1; 0: any.")
 @click.option("--open", "opened", is_flag=True, help="Open it in this host's browser.")
-@listener_options
+@reading_options
+@network_option
 def command(
     file: str | None,
     port: int,
     opened: bool,
-    ca: str | None,
-    user: str | None,
-    password_file: str | None,
-    state_dir: Path | None,
+    reading: Reading,
     network: str | None,
 ) -> None:
     """Show the network of a topology FILE in a browser, live: routers and what flows between them, addresses,
@@ -48,25 +43,23 @@ def command(
     from onceway.base.loop import run
 
     with contextlib.suppress(KeyboardInterrupt):
-        run(_serve(file, port, opened, ca, login_of(user, password_file), state_dir, network))
+        run(_serve(file, port, opened, reading, network))
 
 
 async def _serve(
     file: str | None,
     port: int,
     opened: bool,
-    ca: str | None,
-    login: str | None,
-    state_dir: Path | None,
+    reading: Reading,
     network: str | None,
 ) -> None:
     from onceway.console.served import HOST, Served
 
     read = topology.load(file) if file is not None else None
     name, links = (read.network, read.links) if read is not None else ("", ())
-    urls, by_url = places_of(read, network, state_dir)
+    urls, by_url = places_of(read, network, reading.state_dir)
     sockets = {router: by_url[url] for router, url in urls.items()}
-    async with Probe(1.0, by_url, tls=tls_context(ca) if ca is not None else None, login=login) as probe:
+    async with reading.probe(1.0, by_url) as probe:
         served = Served(name, links, urls, sockets, probe)
         try:
             url = await served.start(port)

@@ -18,6 +18,8 @@ from onceway.base.values import read_size
 from router.names import GUARANTEES
 
 if TYPE_CHECKING:
+    import ssl
+
     from onceway import Connection, Credentials
     from onceway.base.logs import Log
     from onceway.serve.guard import Guard
@@ -102,32 +104,69 @@ password_option: Final = click.option(
 )
 
 
-_TLS: Final = (
+TLS_FILES: Final = (
     file_option("--ca", "TLS: who may have signed the server's certificate. Default: the system's."),
     file_option("--certificate", "TLS: what this client shows. Default: none."),
     file_option("--key", "TLS: the key of --certificate. Default: it is in the same file."),
 )
 
 
-def tls_options(function: F) -> F:
-    """Gives a command the options for TLS to something that has no URL; it gets a context, or None, as `tls`."""
+def group(name: str, kind: type[Any], *options: Any) -> Callable[[F], F]:
+    """Options that several commands have. Such a command gets them as one value, `name`: a `kind`, which is a dataclass
+    with a field for each of them."""
 
-    @wraps(function)
-    def command(*arguments: Any, **options: Any) -> Any:
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def command(*arguments: Any, **given: Any) -> Any:
+            value = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+            return function(*arguments, **given, **{name: value})
+
+        for option in reversed(options):
+            command = option(command)
+        return command  # type: ignore[return-value]
+
+    return decorate
+
+
+def connect_timeout_option(whom: str) -> Callable[[F], F]:
+    return click.option(
+        "--connect-timeout",
+        "connect_timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        help=f"Seconds until {whom}.",
+    )
+
+
+def listen_option(default: str, what: str) -> Callable[[F], F]:
+    return click.option("--listen", default=default, show_default=True, callback=host_port, help=what)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What `tls_options` say: TLS to something that has no URL."""
+
+    ca: str | None
+    certificate: str | None
+    key: str | None
+    with_tls: bool = False
+
+    def context(self) -> ssl.SSLContext | None:
         import onceway
 
-        files = [options.pop(name) for name in ("ca", "certificate", "key")]
-        wanted = options.pop("with_tls") or any(files)
-        return function(*arguments, tls=onceway.tls_context(*files) if wanted else None, **options)
+        files = self.ca, self.certificate, self.key
+        return onceway.tls_context(*files) if self.with_tls or any(files) else None
 
-    for option in reversed((*_TLS, click.option("--with-tls", is_flag=True, help="TLS, as with any of these."))):
-        command = option(command)
-    return command  # type: ignore[return-value]
+
+tls_options: Final = group(
+    "tls", Tls, *TLS_FILES, click.option("--with-tls", is_flag=True, help="TLS, as with any of these.")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What `access_options` say: where the routers are, and who this is there."""
+    """What `access_options` and `access_of_a_store` say: where the routers are, and who this is there."""
 
     urls: str
     ca: str | None
@@ -140,11 +179,7 @@ class Access:
 
     def shown(self) -> dict[str, Any]:
         """`tls` and `credentials` of `onceway.connect`. The password is asked for here, where it is nowhere else."""
-        import onceway
-
-        given = self.ca or self.certificate or self.key
-        tls = onceway.tls_context(self.ca, self.certificate, self.key) if given else None
-        return {"tls": tls, "credentials": self._credentials()}
+        return {"tls": Tls(self.ca, self.certificate, self.key).context(), "credentials": self._credentials()}
 
     def _credentials(self) -> Credentials | None:
         import onceway
@@ -164,33 +199,37 @@ class Access:
         return onceway.Credentials(self.user, password or "", self.mechanism)
 
 
-def access_options(function: F, urls: Callable[[F], F] = url_option) -> F:
-    """Gives a command the options with which all of them reach routers; it gets them as `access`."""
-
-    @wraps(function)
-    def command(*arguments: Any, **options: Any) -> Any:
-        access = Access(**{each.name: options.pop(each.name) for each in fields(Access)})
-        return function(*arguments, access=access, **options)
-
-    for option in reversed(
-        [
-            urls,
-            *_TLS,
-            user_option,
-            password_option,
-            file_option(
-                "--token-file",
-                "A token of OAuth, in place of user and password: this file's first line, read anew each time.",
-            ),
-            click.option(
-                "--mechanism",
-                metavar="NAME",
-                help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command  # type: ignore[return-value]
+_WHO: Final = (
+    *TLS_FILES,
+    user_option,
+    password_option,
+    file_option(
+        "--token-file",
+        "A token of OAuth, in place of user and password: this file's first line, read anew each time.",
+    ),
+    click.option(
+        "--mechanism",
+        metavar="NAME",
+        help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
+    ),
+)
+access_options: Final = group("access", Access, url_option, *_WHO)
+access_of_a_store: Final = group(
+    "access",
+    Access,
+    click.option(
+        "--url",
+        "--router",
+        "urls",
+        envvar="ONCEWAY_URL",
+        show_envvar=True,
+        default="",
+        callback=without_password,
+        help="Routers to attach to. Default: those of the file.",
+    ),
+    *_WHO,
+)
+"""Its routers are those of the file, if none are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,43 +268,17 @@ class Guarding:
         return Guard(name, log, self.topology, profile)
 
 
-def guard_options(function: F) -> F:
-    """Gives a command that listens for clients of an edge the options for who may come in; it gets them as
-    `guarding`."""
-
-    @wraps(function)
-    def command(*arguments: Any, **options: Any) -> Any:
-        guarding = Guarding(**{each.name: options.pop(each.name) for each in fields(Guarding)})
-        return function(*arguments, guarding=guarding, **options)
-
-    for option in (
-        click.option("--without-tls", is_flag=True, help="Listen beyond this machine without TLS."),
-        click.option("--tls", default="", help="The profile of --topology that the listener has."),
-        click.option(
-            "--topology",
-            type=click.Path(dir_okay=False),
-            help="Users, policies, limits and TLS profiles of this file hold for clients. Default: everyone comes in.",
-        ),
-    ):
-        command = option(command)
-    return command  # type: ignore[return-value]
-
-
-def access_of_a_store(function: F) -> F:
-    """`access_options` of a store: its routers are those of the file, if none are given."""
-    return access_options(
-        function,
-        click.option(
-            "--url",
-            "--router",
-            "urls",
-            envvar="ONCEWAY_URL",
-            show_envvar=True,
-            default="",
-            callback=without_password,
-            help="Routers to attach to. Default: those of the file.",
-        ),
-    )
+guard_options: Final = group(
+    "guarding",
+    Guarding,
+    click.option(
+        "--topology",
+        type=click.Path(dir_okay=False),
+        help="Users, policies, limits and TLS profiles of this file hold for clients. Default: everyone comes in.",
+    ),
+    click.option("--tls", default="", help="The profile of --topology that the listener has."),
+    click.option("--without-tls", is_flag=True, help="Listen beyond this machine without TLS."),
+)
 
 
 def link_options(function: F) -> F:
@@ -278,14 +291,7 @@ def link_options(function: F) -> F:
                 type=click.Path(dir_okay=False),
                 help="A file that lets the next run under this name go on where this one was killed.",
             ),
-            click.option(
-                "--connect-timeout",
-                "connect_timeout_s",
-                type=click.FloatRange(min=0, min_open=True),
-                default=30.0,
-                show_default=True,
-                help="Seconds until one of the routers must have answered.",
-            ),
+            connect_timeout_option("one of the routers must have answered"),
             click.option(
                 "--guarantee",
                 type=click.Choice(GUARANTEES),

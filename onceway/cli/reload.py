@@ -11,7 +11,8 @@ import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
-from onceway.cli.options import say, state_dir_option
+from onceway.cli.options import say
+from onceway.cli.sockets import Reading, reading_options
 
 STARTED_WITHIN_S = 30.0  # a supervisor's answer: it has drained the routers that it stops
 
@@ -19,8 +20,8 @@ STARTED_WITHIN_S = 30.0  # a supervisor's answer: it has drained the routers tha
 @click.command("reload")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@state_dir_option
-def command(file: str, dry_run: bool, state_dir: Path | None) -> None:
+@reading_options
+def command(file: str, dry_run: bool, reading: Reading) -> None:
     """Tell the running routers of this host of a changed topology FILE.
 
     FILE is checked as a whole first; with any error nothing changes. Shows what changes, tells every supervisor and
@@ -39,15 +40,17 @@ def command(file: str, dry_run: bool, state_dir: Path | None) -> None:
     from onceway.errors import UsageError
     from onceway.operate.control import SUPERVISOR
 
-    directory = state.state_dir(loaded.network, state_dir)
+    directory = state.state_dir(loaded.network, reading.state_dir)
     try:
         sockets = sorted(directory.glob("*.sock"), key=lambda path: (not path.stem.startswith(SUPERVISOR), path.stem))
     except PermissionError as error:
         raise UsageError(f"{directory}: {error.strerror}; run this as the user of the routers, or as root") from error
-    sys.exit(run(_reload(loaded, directory, sockets, dry_run)))
+    sys.exit(run(_reload(loaded, directory, sockets, dry_run, reading)))
 
 
-async def _reload(loaded: topology.Topology, directory: Path, sockets: Sequence[Path], dry_run: bool) -> int:
+async def _reload(
+    loaded: topology.Topology, directory: Path, sockets: Sequence[Path], dry_run: bool, reading: Reading
+) -> int:
     try:
         told = await _ask(loaded, sockets, dry_run=True)
     except _Refused as refused:
@@ -63,6 +66,8 @@ async def _reload(loaded: topology.Topology, directory: Path, sockets: Sequence[
         click.echo(line)
     if not lines:
         click.echo("nothing changes")
+    for line in told.warnings:
+        say(f"warning: {line}")
     if dry_run:
         return 0
     try:
@@ -78,7 +83,7 @@ async def _reload(loaded: topology.Topology, directory: Path, sockets: Sequence[
     for name in done.started:
         click.echo(f"router {name}: started")
     here = [*done.routers, *done.started]
-    for line in await _elsewhere(loaded, [name for name in loaded.routers if name not in here]):
+    for line in await elsewhere(loaded, [name for name in loaded.routers if name not in here], reading):
         click.echo(line)
     return 1 if any("error" in answer for answer in done.routers.values()) else 0
 
@@ -104,6 +109,7 @@ class _Answers:
     def __init__(self) -> None:
         self.routers: dict[str, Mapping[str, Any]] = {}
         self.changes: dict[str, None] = {}
+        self.warnings: dict[str, None] = {}
         self.started: list[str] = []
         self.stopped: list[str] = []
 
@@ -132,7 +138,8 @@ async def _ask(loaded: topology.Topology, sockets: Iterable[Path], *, dry_run: b
             continue
         told.changes |= dict.fromkeys(answer["changes"])
         for each in answer["routers"].values() if supervises else [answer]:
-            told.changes |= dict.fromkeys(each.get("certificates", ()))
+            told.changes |= dict.fromkeys(each.get("files", ()))
+            told.warnings |= dict.fromkeys(each.get("warnings", ()))
         if supervises:
             told.routers |= answer["routers"]
             told.started += answer["started"]
@@ -156,22 +163,27 @@ async def _is_alive(path: Path) -> bool:
     return True
 
 
-async def _elsewhere(loaded: topology.Topology, names: list[str]) -> list[str]:
+async def elsewhere(loaded: topology.Topology, names: list[str], reading: Reading) -> list[str]:
     """What routers on other hosts have."""
     import asyncio
 
-    from onceway.operate.probe import Probe
+    from onceway.operate.probe import ANSWER_WITHIN_S
     from onceway.serve.ports import admin_url
 
-    async with Probe() as probe:
-        found = await asyncio.gather(*(probe.status(admin_url(loaded, name)) for name in names))
+    if not names:
+        return []
+    urls = [admin_url(loaded, name) for name in names]
+    async with reading.probe(ANSWER_WITHIN_S) as probe:
+        found = await asyncio.gather(*map(probe.summary, urls))
     others = [
         name for name, status in zip(names, found, strict=True) if status and status.get("file") != loaded.file_digest
     ]
-    unknown = [name for name, status in zip(names, found, strict=True) if not status]
+    unknown: dict[str, list[str]] = {}
+    for name, url, status in zip(names, urls, found, strict=True):
+        if not status:
+            unknown.setdefault(probe.why.get(url) or "does not answer", []).append(name)
     lines = []
     if others:
         lines.append(f"routers on other hosts still have another file: {', '.join(others)}; reload them, too")
-    if unknown:
-        lines.append(f"routers that do not answer from here: {', '.join(unknown)}")
+    lines += [f"[{' '.join(silent)}] {why}; which file it has is not known" for why, silent in unknown.items()]
     return lines

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from onceway import topology
 from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
-from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import state_dir_option
 from onceway.state.checked_file import load_kept
 from onceway.topology.document import suggest
@@ -43,7 +42,7 @@ def command(
     age: float | None,
     forks: int | None,
     broken_file: str,
-    **log: Any,
+    log: Logging,
 ) -> None:
     """Run router NAME of the topology FILE in the foreground; SIGTERM or Ctrl-C drains and stops it."""
     if parent is not None:
@@ -67,7 +66,7 @@ def command(
     from onceway.serve.ports import check_free
     from onceway.state import last_life
 
-    start_logging(log)
+    log.start()
     directory = state.state_dir(loaded.network, state_dir)
 
     say = logs.logger("router", router=name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -13,10 +14,10 @@ import click
 
 from onceway import state
 from onceway.access.secrets import read_secret
-from onceway.cli.options import file_option, password_option, say, state_dir_option, user_option
+from onceway.cli.options import TLS_FILES, Tls, group, password_option, say, state_dir_option, user_option
 from onceway.errors import UsageError
 from onceway.operate.control import SUPERVISOR, socket_path
-from onceway.operate.probe import LOCAL
+from onceway.operate.probe import LOCAL, Probe
 from onceway.serve.ports import admin_url
 from onceway.topology import Topology
 from onceway.topology.document import suggest
@@ -35,27 +36,32 @@ def socket_options(function: F) -> F:
     return function
 
 
-def listener_options(function: F) -> F:
-    """Those of commands that read admin listeners, or control sockets in their place."""
-    options = (
-        file_option("--ca", "TLS: who may have signed the routers' certificates. Default: the system's."),
-        user_option,
-        password_option,
-        state_dir_option,
-        network_option,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What `reading_options` say: how admin listeners are read, and control sockets in their place."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    state_dir: Path | None = None
+
+    def probe(self, within_s: float, sockets: Mapping[str, Path] | None = None) -> Probe:
+        """The password is asked for here, where it is nowhere else."""
+        tls = Tls(self.ca, self.certificate, self.key).context()
+        return Probe(within_s, sockets, tls=tls, login=self._login())
+
+    def _login(self) -> str | None:
+        """What admin listeners are told (RFC 7617)."""
+        if self.user is None:
+            return None
+        password = os.environ.get("ONCEWAY_PASSWORD") if self.password_file is None else None
+        secret = password or read_secret(f"Password of {self.user}: ", self.password_file)
+        return f"Basic {b64encode(f'{self.user}:{secret}'.encode()).decode()}"
 
 
-def login_of(user: str | None, password_file: str | None) -> str | None:
-    """What admin listeners are told (RFC 7617)."""
-    if user is None:
-        return None
-    password = os.environ.get("ONCEWAY_PASSWORD") if password_file is None else None
-    secret = password or read_secret(f"Password of {user}: ", password_file)
-    return f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
+reading_options: Final = group("reading", Reading, *TLS_FILES, user_option, password_option, state_dir_option)
 
 
 def places_of(

@@ -15,27 +15,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
-from onceway.access.contexts import tls_context
 from onceway.cli.options import without_password
-from onceway.cli.sockets import listener_options, login_of, places_of
-from onceway.operate.probe import Probe, Status
+from onceway.cli.sockets import Reading, network_option, places_of, reading_options
+from onceway.cli.tables import columns_explained
+from onceway.operate.probe import Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ANSWER_WITHIN_S = 1.0  # where nobody listens, the refusal is immediate
 WATCH_EVERY_S = 2.0
-COLUMNS = """\b
-Columns, with the short form for terminals of less than 110 columns:
-  state               ready, or why not; a line below says more
-  up                  since the router started
-  neighbours (nbrs)   links to neighbours that are up, of those in the file
-  publishers (pubs)   links of publishers here
-  subscribers (subs)  links of subscribers here
-  undone              messages from publishers here that not every
-                      subscription has accepted yet
-  held                messages sent to subscribers here, not settled
-  in doubt (doubt)    of those held, the ones whose publisher has no link"""
+COLUMNS = "\n".join(
+    ("\b", "Columns, with the short form for terminals of less than 110 columns:", *columns_explained())
+)
 
 
 @click.command("status", epilog=COLUMNS)
@@ -58,17 +50,15 @@ Columns, with the short form for terminals of less than 110 columns:
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
-@listener_options
+@reading_options
+@network_option
 def command(
     target: str | None,
     timeout: float,
     as_json: bool,
     watch: bool,
     interval: float,
-    ca: str | None,
-    user: str | None,
-    password_file: str | None,
-    state_dir: Path | None,
+    reading: Reading,
     network: str | None,
 ) -> None:
     """Ask every router of a topology FILE, or the one whose admin listener is at URL (http://host:port, or host:port).
@@ -81,7 +71,7 @@ def command(
     """
     from onceway.base.loop import run
 
-    asked = Asked(target, timeout, as_json, state_dir, network, ca, login_of(user, password_file))
+    asked = Asked(target, timeout, as_json, reading, network)
     watching = _Watch(asked, interval)
     try:
         if watch:
@@ -113,10 +103,8 @@ class Asked:
     target: str | None  # a file, or the URL of an admin listener; None: the routers on this host
     timeout_s: float
     with_addresses: bool
-    state_dir: Path | None = None
+    reading: Reading = field(default_factory=Reading)
     network: str | None = None
-    ca: str | None = None
-    login: str | None = field(default=None, repr=False)
 
     async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str], list[str]]:
         """The routers' documents, by name why an admin listener gave none, and a line for each store of the file that
@@ -128,7 +116,7 @@ class Asked:
             name = str(self.target) if status is None else str(status["name"])
             return {name: status}, {str(self.target): why[url]}, []
         read = topology.load(self.target) if self.target is not None else None
-        asking = self._ask(*places_of(read, self.network, self.state_dir))
+        asking = self._ask(*places_of(read, self.network, self.reading.state_dir))
         if read is None:
             return *await asking, []
         (statuses, why), stores = await asyncio.gather(asking, _silent_stores(read, self.timeout_s))
@@ -137,8 +125,7 @@ class Asked:
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
     ) -> tuple[dict[str, Status | None], dict[str, str]]:
-        tls = tls_context(self.ca) if self.ca is not None else None
-        async with Probe(self.timeout_s, sockets, tls=tls, login=self.login) as probe:
+        async with self.reading.probe(self.timeout_s, sockets) as probe:
             ask = probe.status if self.with_addresses else probe.summary
             found = await asyncio.gather(*map(ask, urls.values()))
             return dict(zip(urls, found, strict=True)), {name: probe.why.get(url, "") for name, url in urls.items()}

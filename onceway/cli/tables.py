@@ -5,33 +5,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-from rich.text import Text
+from onceway.operate.metrics import TABLE
+from onceway.operate.status import STATES
 
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+METRICS: Final = {metric.name: metric for metric in TABLE}
 WIDE: Final = 110  # columns from which on there is room for whole words
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """One column: its word, one for small terminals, and the metric that it shows, or one value of that one's label."""
+
     word: str
     short: str
+    metric: str = ""
+    value: str = ""
     only_wide: bool = False
+
+    def meaning(self) -> str:
+        """As the table of metrics has it."""
+        metric = METRICS[self.metric]
+        if self.metric == "onceway_records":
+            return f"deliveries that {metric.values[self.value]}"
+        return metric.values[self.value] if self.value else metric.help[0].lower() + metric.help[1:]
 
 
 COUNTS: Final = (
-    Column("up", "up"),
-    Column("neighbours", "nbrs"),
-    Column("publishers", "pubs"),
-    Column("subscribers", "subs"),
-    Column("undone", "undone"),
-    Column("held", "held"),
-    Column("in doubt", "doubt"),
+    Column("up", "up", "onceway_uptime_seconds"),
+    Column("neighbours", "nbrs", "onceway_neighbour_up"),
+    Column("publishers", "pubs", "onceway_links", "publisher"),
+    Column("subscribers", "subs", "onceway_links", "subscriber"),
+    Column("undone", "undone", "onceway_records", "undone"),
+    Column("held", "held", "onceway_records", "held"),
+    Column("in doubt", "doubt", "onceway_records", "in_doubt"),
 )
 """The columns of `count_cells`, in this order."""
+
+
+def columns_explained() -> Iterator[str]:
+    """Lines of 80 columns for `--help`."""
+    *others, last = STATES
+    words = [("state", f"{', '.join(others)} or {last}; a line below says more")]
+    for column in COUNTS:
+        words.append(
+            (column.word if column.short == column.word else f"{column.word} ({column.short})", column.meaning())
+        )
+    for word, meaning in words:
+        for i, line in enumerate(textwrap.wrap(meaning, 54)):
+            yield f"  {'' if i else word:20}{line}"
 
 
 def router_table(
@@ -39,6 +69,8 @@ def router_table(
 ) -> Table:
     """A row for each router: name, state, and a cell for each column. Where `width` is small, headings are short and
     some columns are left out."""
+    from rich.table import Table
+
     wide = width >= WIDE
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("router", overflow="ellipsis", no_wrap=True, max_width=None if wide else 16)

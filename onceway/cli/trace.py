@@ -6,16 +6,15 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from onceway import topology
-from onceway.cli.options import state_dir_option, without_password
-from onceway.cli.sockets import sockets_by_url
+from onceway.cli.options import without_password
+from onceway.cli.sockets import Reading, reading_options, sockets_by_url
 from onceway.cli.status import admin_address
-from onceway.operate.probe import ROUTER_WITHIN_S, Probe
+from onceway.operate.probe import ROUTER_WITHIN_S
 from onceway.serve.ports import admin_url
 
 PREFIX = 16  # bytes of an outgoing tag before the publisher's own
@@ -41,9 +40,9 @@ Found = Mapping[str, Any]
     " the tag that subscribers see, in hexadecimal. Default: hex if it begins with 0x, else text.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what each router says.")
-@state_dir_option
+@reading_options
 def command(
-    target: str, address: str, publisher: str, tag: str, form: str | None, as_json: bool, state_dir: Path | None
+    target: str, address: str, publisher: str, tag: str, form: str | None, as_json: bool, reading: Reading
 ) -> None:
     """Ask every router of a topology FILE, or the one at URL, for one delivery. Routers of this host whose admin
     listener does not answer are asked through their control sockets.
@@ -65,25 +64,26 @@ def command(
         "name": name or container,
         "tag": _tag(tag, form).hex(),
     }
-    answers = run(_ask(target, query, state_dir))
+    answers, silent = run(ask(target, query, reading))
     if as_json:
         click.echo(json.dumps(answers, indent=2))
     else:
-        for line in explain(answers, f"{container}/{name or container}", address):
+        for line in explain(answers, f"{container}/{name or container}", address, silent):
             click.echo(line)
     sys.exit(0 if None not in answers.values() and any(map(_knows, answers.values())) else 1)
 
 
-async def _ask(target: str, query: Mapping[str, str], state_dir: Path | None) -> dict[str, Found | None]:
+async def ask(
+    target: str, query: Mapping[str, str], reading: Reading
+) -> tuple[dict[str, Found | None], dict[str, str]]:
+    """What each router knows, and why it has not said so."""
     url = admin_address(target)
-    if url is not None:
-        async with Probe(ROUTER_WITHIN_S) as probe:
-            return {url: await probe.trace(url, query)}
-    network = topology.load(target)
-    async with Probe(ROUTER_WITHIN_S, sockets_by_url(network, state_dir)) as probe:
-        names = list(network.routers)
-        answers = await asyncio.gather(*(probe.trace(admin_url(network, name), query) for name in names))
-        return dict(zip(names, answers, strict=True))
+    network = topology.load(target) if url is None else None
+    urls = {str(url): str(url)} if network is None else {name: admin_url(network, name) for name in network.routers}
+    sockets = {} if network is None else sockets_by_url(network, reading.state_dir)
+    async with reading.probe(ROUTER_WITHIN_S, sockets) as probe:
+        answers = await asyncio.gather(*(probe.trace(each, query) for each in urls.values()))
+        return dict(zip(urls, answers, strict=True)), {name: probe.why.get(each, "") for name, each in urls.items()}
 
 
 def _tag(text: str, form: str | None) -> bytes:
@@ -115,8 +115,10 @@ def _has(known: Found) -> bool:
     return bool(known["egress"]) or (ingress is not None and ingress["state"] != "unknown")
 
 
-def explain(answers: Mapping[str, Found | None], publisher: str, address: str) -> Iterator[str]:
-    """The lines for people."""
+def explain(
+    answers: Mapping[str, Found | None], publisher: str, address: str, silent: Mapping[str, str]
+) -> Iterator[str]:
+    """The lines for people. silent: why a router has not answered."""
     there = {name: answer for name, answer in answers.items() if answer is not None}
     nobody = "no router" if len(there) == len(answers) else "no router that answers"
     everything = [(name, known) for name, answer in there.items() for known in answer["known"]]
@@ -137,7 +139,7 @@ def explain(answers: Mapping[str, Found | None], publisher: str, address: str) -
         yield from _verdict(everything, publisher, address, nobody)
     for name in answers:
         if name not in there:
-            yield f"[{name}] does not answer; what it knows is missing"
+            yield f"[{name}] {silent.get(name) or 'does not answer'}; what it knows is missing"
 
 
 def _verdict(everything: list[tuple[str, Found]], publisher: str, address: str, nobody: str) -> Iterator[str]:

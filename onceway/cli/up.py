@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
-from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import state_dir_option
 from onceway.cli.router import known_router
 
@@ -57,7 +57,7 @@ def command(
     no_restart: bool,
     stores: str | None,
     state_dir: Path | None,
-    **log: Any,
+    log: Logging,
 ) -> None:
     """Run every router and every store of the topology FILE, as a process of its own each.
 
@@ -87,11 +87,11 @@ def command(
     from onceway.state import last_life
 
     directory = state.state_dir(loaded.network, state_dir)
-    options = read_options(log)
+    options = log.options
     try:
         reporter = reporter_for(options)
     except OSError as error:
-        raise cannot_open(options, error) from error
+        raise log.cannot_open(error) from error
     warn_of_broken(reporter.log, file, broken)
     try:
         last_life.lock(directory, loaded.network, names)

@@ -126,7 +126,8 @@ class _Store:
         try:
             store_users(self._path, users)
         except OSError as error:
-            raise UsageError(f"{self._path} cannot be written: {error.strerror}; it is as it was") from error
+            remedy = "; run this as its owner, or as root" if isinstance(error, PermissionError) else ""
+            raise UsageError(f"{self._path} cannot be written: {error.strerror}; it is as it was{remedy}") from error
 
 
 @contextmanager
@@ -134,11 +135,10 @@ def _changing(path: Path, *, new: bool = False) -> Iterator[tuple[Users, _Store]
     """The users, and what stores them; one command at a time. new: the file may be missing."""
     from onceway.access.users import Users, load_users
 
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:  # the directory is the lock: a file of its own would belong to whoever came first
+        descriptor = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise UsageError(f"{path}: {lock} cannot be written: {error.strerror}") from error
+        raise UsageError(f"{path}: {path.resolve().parent}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield (Users() if new and not path.exists() else load_users(path)), _Store(path)

@@ -40,7 +40,8 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`; it is sent where it has changed."""
+        """For `systemctl status`, in one line; it is sent where it has changed."""
+        text = "; ".join(text.splitlines())
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")

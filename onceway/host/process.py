@@ -20,6 +20,7 @@ from onceway.access.trunks import read_trunk_tls
 from onceway.base.heap import Freezing, keep_free_memory
 from onceway.base.logs import logger, reopen
 from onceway.base.loop import on_hangup, on_stop_signals
+from onceway.errors import OncewayError
 from onceway.host import parent as parent_process
 from onceway.host.notify import Notifier
 from onceway.host.start import Start
@@ -88,6 +89,9 @@ class RouterProcess:
             await self._listen()
             gc.freeze()  # what the start has made stays
             gc.callbacks.append(Freezing(self._server.population).collected)
+        except OncewayError as error:
+            self.notifier.status(str(error))
+            raise
         finally:
             gc.enable()
         self.notifier.ready()

@@ -1,8 +1,9 @@
 """Runs a network's routers, each as a process of its own, and keeps them running until told to stop.
 
 A router that dies is restarted after a pause that doubles while it keeps dying. The new process recovers from its
-peers (protocol 4.4). The first start is different: exit code 2 then means bad input, which a restart does not cure,
-and the whole network stops.
+peers (protocol 4.4). Exit code 2 means bad input, which a restart does not cure. At the first start it stops the whole
+network. Later a file may only be bad while somebody edits it: the network stops when no router is left, and each has
+found bad input until its pause was the longest.
 
 The supervisor knows processes, exit codes and admin listeners, and nothing of AMQP. It logs changes, and passes on
 what its routers log. Children get its process id and die with it (`onceway.host.parent`).
@@ -86,6 +87,7 @@ class Child:
     pause_s: float = FIRST_PAUSE_S
     status: Status | None = None  # its last answer; None since it died
     last_words: str = ""
+    refusal: str = ""  # the bad input that its last start found
     answered: bool = False  # since it was started
     silent_s: float = 0.0  # since its last answer, or its start
     looked_at: float = 0.0
@@ -318,18 +320,23 @@ class Supervisor:
             self._change(child, State.DEAD)
             self.converged = False
             self._woken.set()
-            if code == EXIT_BAD_INPUT and child.starts == 1 and not child.added:
-                reason = child.last_words or "exit code 2"
-                self._log.error("router_not_started", "did not start: {reason}", router=child.name, reason=reason)
+            child.refusal = (child.last_words or "exit code 2") if code == EXIT_BAD_INPUT else ""
+            if ran_s > STEADY_S or child.starts == 1:
+                child.pause_s = FIRST_PAUSE_S
+            if self._cannot_start(child):
+                text = "did not start: {reason}"
+                self._log.error("router_not_started", text, router=child.name, reason=child.refusal)
                 self._exit_code = EXIT_BAD_INPUT
+                self._notify()
                 self._stopping.set()
                 return
             how, number = _ending(code), code if isinstance(code, int) else None
+            if child.refusal:
+                how += f": {child.refusal}"
             if not self.restart:
                 text = "{how}; it stays down (--no-restart)"
                 self._log.error("router_died", text, router=child.name, how=how, code=number)
                 return
-            child.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S or child.starts == 1 else child.pause_s
             self._log.warning(
                 "router_died",
                 "{how}; starting again in {pause}",
@@ -340,6 +347,14 @@ class Supervisor:
             )
             await _wait_for(self._stopping, child.pause_s)
             child.pause_s = min(child.pause_s * 2, MOST_PAUSE_S)
+
+    def _cannot_start(self, child: Child) -> bool:
+        """The network ends, because of the bad input that this router has found."""
+        if not child.refusal:
+            return False
+        if child.starts == 1 and not child.added:
+            return True
+        return all(each.refusal and each.pause_s >= MOST_PAUSE_S for each in self.children.values())
 
     def _is_over(self, child: Child) -> bool:
         return self._stopping.is_set() or child.removed
@@ -424,7 +439,10 @@ class Supervisor:
         """Tells systemd. It is ready when its routers listen: they may wait for subscriptions for long after that."""
         if all(child.answered for child in self.children.values()):
             self.notifier.ready()
-        states = [(child.status or {}).get("reason") or child.state.value for child in self.children.values()]
+        states = [
+            (child.status or {}).get("reason") or ": ".join(filter(None, (child.state.value, child.refusal)))
+            for child in self.children.values()
+        ]
         said = ", ".join(f"{name}: {state}" for name, state in zip(self.children, states, strict=True))
         self.notifier.status(f"{said}; not used: {self.broken_file}" if self.broken_file else said)
         self.notifier.alive()
@@ -446,7 +464,7 @@ class Supervisor:
         if status is None:
             self._no_answer(child)
             return  # too busy or just started: keep its last state
-        child.status = status
+        child.status, child.refusal = status, ""
         child.answered, child.silent_s = True, 0.0
         state = _STATES.get(status.get("state", ""), State.STARTING)
         if state is not child.state:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -28,7 +29,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from onceway.access.readers import Pages
-from onceway.operate.metrics import Metrics
+from onceway.base.metrics import exposition
+from onceway.operate.metrics import TABLE, Process, Scrape
 from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
 from onceway.operate.status import Document, state_of, summarize
 
@@ -44,7 +46,7 @@ class AdminServer(Pages):
         self._source = source
         self.more: list[web.RouteDef] = []  # of the listener, not of `routes`
         self.overview = Overview(source)
-        self._metrics = Metrics()
+        self._process = Process()
 
     def pages(self) -> list[web.RouteDef]:
         return [*self.routes(), *self.more]
@@ -114,14 +116,20 @@ class AdminServer(Pages):
         return web.Response(status=503, text=f"{reason}\n")
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
+        asked_s = time.time()  # before anything that waits
         sums, age_s = await self.overview.sums()
         document = summarize(self._source.summary(), sums, age_s)
-        accept = request.headers.get("Accept", "")
-        process = await asyncio.to_thread(self._metrics.of_the_process)
+        process = await asyncio.to_thread(self._process.collect)
+        scrape = Scrape(document, sums, self._source.measured(), asked_s)
+        content_type, pieces = exposition(TABLE, scrape, request.headers.get("Accept", ""), process)
         body: list[str] = []
-        content_type, _ = await self.overview.pace.run(
-            self._metrics.render(document, sums, self._source.measured(), process, accept, body)
-        )
+
+        def write() -> Generator[None, None, None]:
+            for piece in pieces:
+                body.append(piece)
+                yield
+
+        await self.overview.pace.run(write())
         return web.Response(body=_in_parts(body), headers={"Content-Type": content_type})
 
 

@@ -136,10 +136,11 @@ class Probe:
             self.why[url] = _why(error)
             return None
         if refusal:
-            remedy = refusal if response.status == 403 else "this user and password are not taken"
+            why = refusal if response.status == 403 else "this user and password are not taken"
             if "Authorization" not in self._headers:
-                remedy = "give --user and --password-file"
-            self.why[url] = f"does not let us read: {remedy:.200}"
+                self.why[url] = "needs a login: give --user and --password-file, or --certificate"
+            else:
+                self.why[url] = f"does not let us read: {why:.200}"
             return None
         if not isinstance(document, dict) or "name" not in document:
             self.why[url] = "does not answer as a router"

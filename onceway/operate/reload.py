@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from onceway.access import authentication
-from onceway.access.tls import listener_context, profile_context, read_anew, warn_of_readers
+from onceway.access import authentication, files
+from onceway.access.files import Files, out_of_reach
+from onceway.access.tls import listener_context, profile_context, warn_of_readers
 from onceway.access.trunks import read_trunk_tls
 from onceway.base.logs import Log
 from onceway.errors import UsageError
@@ -85,7 +86,11 @@ class ReloadRouter:
         name = server.name
         if name not in new.routers:
             raise ControlError(f"router {name} is not in {new.path}: stop it")
-        changes = plan(server.topology, new, server.started_with, name)
+        old = server.topology
+        changes = plan(old, new, server.started_with, name)
+        obstacles = server.router.core.kinds.obstacles(new.router_config(name))
+        if obstacles:
+            raise ControlError("\n".join(obstacles))
         restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:
             tls = self._tls(new)
@@ -95,7 +100,10 @@ class ReloadRouter:
             admin = profile_context(new, new.admin.tls, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:
             raise ControlError(str(error), 400) from error
-        renewed = read_anew(server.certificates, (tls, admin, trunks.listens if trunks is not None else None))
+        read = Files((tls, admin, trunks.listens if trunks is not None else None), clients)
+        renewed = files.difference(Files(server.contexts, server.authentication), read)
+        known = out_of_reach(old, server.authentication)
+        warnings = [line for line in out_of_reach(new, clients) if line not in known]
         if not dry_run:
             server.reload(new, tls, clients, trunks)
             if admin is not None and self._admin is not None:
@@ -107,13 +115,16 @@ class ReloadRouter:
             count, lines = len(changes) + len(renewed), [*map(str, changes), *renewed]
             text = "follows {file}, changes: {count}"
             self._log.info("reloaded", text, file=str(new.path), count=count, changes=lines, digest=new.file_digest)
+            for each in warnings:
+                self._log.warning("subscription_out_of_reach", "{what}", what=each)
             for each in restart:
                 self._log.warning("restart_needed", "{change}: needs a restart", change=each)
         return {
             "router": name,
             "changes": [str(each) for each in changes],
             "restart": restart,
-            "certificates": renewed,
+            "files": renewed,
+            "warnings": warnings,
             "digest": new.file_digest,
         }
 

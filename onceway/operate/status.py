@@ -1,8 +1,7 @@
 """The `/status` document: the status of router, network and process, sums over all addresses, and a page of addresses.
 
 `summarize` makes everything but the page. It adds to what the router says
-- `state`: starting, recovering (with `recovering_s`, the seconds left), isolated, ready, draining (clients are
-  sent to other routers), drained (none is left, and none is taken), stopping; and `reason` while not ready,
+- `state`, one of `STATES`, with `recovering_s`, the seconds left, while it is recovering; and `reason` while not ready,
 - `records`: over all addresses, the deliveries that are not settled yet, by state,
 - `oldest_in_doubt_s`: how long the oldest delivery in doubt has been so; None where none is,
 - `without_credit` and `away`: publishers that get no credit, and subscriptions that are away and waited for; the first
@@ -22,12 +21,27 @@ Document = dict[str, Any]
 
 NAMED: Final = 20
 FEW: Final = 3  # entries of the topology file that a reason names
-RECORDS: Final = ("undone", "unsettled", "queued", "held", "in_doubt", "placeholders", "owed", "free")
-"""undone: taken here, not accepted by all yet.  unsettled: of those taken here, not settled by their publisher.
-queued: waiting here for a subscriber's credit.  held: with a subscriber here, not settled.  in_doubt: of those, the
-ones whose publisher has no ingress now.  placeholders: named by a subscriber, payload not here yet.  owed: taken here
-for subscriptions that have no router now.  free: taken here for a queue, and no consumer's yet."""
-
+STATES: Final = {
+    "starting": "it waits for the other routers",
+    "recovering": "it waits for subscriptions from before, and accepts nothing for them yet",
+    "isolated": "it reaches none of its neighbours",
+    "ready": "it serves",
+    "draining": "its clients are sent to other routers",
+    "drained": "none is left, and none is taken",
+    "stopping": "it ends",
+}
+RECORDS: Final = {
+    "undone": "came from publishers here, and not every subscription has accepted them yet",
+    "unsettled": "came from publishers here, were accepted by all, and are not settled by their publisher yet",
+    "queued": "wait here for the credit of a subscriber",
+    "held": "were sent to subscribers here, and are not settled",
+    "in_doubt": "are held by a subscriber here while their publisher has no link to any router",
+    "placeholders": "a subscriber here has named in its unsettled map, and their payload is not here yet",
+    "owed": "came from publishers here, and wait for a subscription that has no link",
+    "free": "came from publishers here to a queue, and are no consumer's: none that may have them has credit",
+}
+"""What is told of deliveries: "deliveries that ..."."""
+ROLES: Final = {"publisher": "links of publishers here", "subscriber": "links of subscribers here"}
 
 SubscriptionKey = tuple[str, str, str]
 """Label of the address, container, link name."""

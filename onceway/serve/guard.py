@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amqp10.sasl import Step
-from onceway.access import authentication
+from onceway.access import authentication, files
 from onceway.access.authentication import Authentication, ClientSasl, users_gone
+from onceway.access.files import Files
 from onceway.access.readers import Access
-from onceway.access.tls import profile_context, read_anew, warn_of_readers
+from onceway.access.tls import profile_context, warn_of_readers
 from onceway.base.logs import Log
 from onceway.errors import UsageError
 from onceway.state.checked_file import load_kept, not_reloaded
@@ -82,16 +83,20 @@ class Guard:
         Returns the users that are gone."""
         if self._file is None:
             return set()
-        before, shown = self.authentication, self.tls.validities if self.tls is not None else ()
+        before = self._files
         try:
             self._read(self._file)
         except (ConfigError, UsageError) as error:
             not_reloaded(self._log, Path(self._file), error)
             return set()
         self.admission.limits, self.admission.users = self.config.limits, dict(self.config.users)
-        lines = read_anew(shown, (self.tls,))
+        lines = files.difference(before, self._files)
         self._log.info("reloaded", "follows {file}, changes: {count}", file=self._file, count=len(lines), changes=lines)
-        return users_gone(before, self.authentication)
+        return users_gone(before.authentication, self.authentication)
+
+    @property
+    def _files(self) -> Files:
+        return Files((self.tls, self.admin_tls), self.authentication)
 
     # --- one connection
 

@@ -24,7 +24,7 @@ from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
 from mqtt import Reason
-from onceway.access.authentication import Authentication, ClientSasl, everybody, users_gone
+from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
 from onceway.base.heap import Trimming
 from onceway.base.values import is_unspecified
@@ -180,11 +180,11 @@ class RouterServer:
     ) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
         are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
-        are gone."""
+        are gone. Nobody waits for what these have subscribed to, nor for what users may not receive any more."""
         self._tls = tls or self._tls
         self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
-        gone = users_gone(before, authentication)
+        policies, gone = self.config.policies, users_gone(before, authentication)
         carriers = self._carriers.values()
         with_token = {each.carried for each in carriers if isinstance(each, ClientCarrier) and each.has_token}
         clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
@@ -199,6 +199,8 @@ class RouterServer:
         self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
+        if rights_of(before, policies) != rights_of(authentication, config.policies):
+            self.router.revoke(gone, partial(groups_of, authentication, config), with_token)
         self.router.set_failover(self._places())
         self.neighbours.dial()
         self._turn()
@@ -335,9 +337,13 @@ class RouterServer:
     @property
     def certificates(self) -> list[Validity]:
         """Those that this router shows, to clients, readers of its admin listener, and routers."""
+        return [each for context in self.contexts if context is not None for each in context.validities]
+
+    @property
+    def contexts(self) -> tuple[ListenerContext | None, ...]:
+        """Of its listeners: for clients, readers of its admin listener, and routers."""
         trunks = self.neighbours.tls
-        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
-        return [each for context in shown if context is not None for each in context.validities]
+        return self._tls, self.admin_tls, trunks.listens if trunks is not None else None
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)
@@ -355,7 +361,8 @@ class RouterServer:
         return carriers + links, self._connected - carriers + core.attached - links
 
     def measured(self) -> Measured:
-        return Measured(self.router.core.counters.by_label, self.loop_lag)
+        counters, now = self.router.core.counters, self.clock()
+        return Measured(counters.by_label, self.loop_lag, {key: now - at for key, at in counters.lost.items()})
 
     def status(self) -> dict[str, Any]:
         """All of it at once: for tests, and routers with few addresses."""

@@ -43,7 +43,8 @@ ADDRESS: Final = Section(
             Choice(("topic", "queue", "pipe")),
             When.AT_ONCE,
             "topic: every message goes to every subscription; queue: [every message goes to one consumer](queues.md); "
-            "pipe: [below](#pipes). What is a queue never changes while routers run",
+            "pipe: [below](#pipes). An address that becomes a queue, or a topic again, is served [from when all "
+            "routers follow the file](queues.md#a-first-queue)",
         ),
         Row(
             "guarantee",

@@ -20,6 +20,7 @@ from onceway.topology.said import Said, sections, what_holds_instead
 from onceway.topology.sections import TOP
 from onceway.topology.subscriptions import SUBSCRIPTIONS
 from onceway.topology.table import When
+from router.config import SHARED, is_queue, kinds_of
 
 _ORDER: Final = (TOP.title, *TOP.by_key)
 MOST_FASTER: Final = 3
@@ -77,7 +78,7 @@ def difference(old: Topology, new: Topology, started: Topology | None = None, na
             run = first.get(key, was) if each.router in (None, name) else was
             note(section, 2, _changed(was, run, now))
     note("policies", 0, _policies(old, new))
-    note("addresses", 3, [*_order(old, new), *_queues(old, new)])
+    note("addresses", 3, [*_order(old, new), *_kinds(old, new)])
     return _refuse(old, new, [change for _, _, change in sorted(found, key=itemgetter(0, 1))])
 
 
@@ -126,11 +127,14 @@ def _order(old: Topology, new: Topology) -> Iterator[Change]:
         yield Change("changed the order of addresses: the first that matches an address holds for it")
 
 
-def _queues(old: Topology, new: Topology) -> Iterator[Change]:
-    one, other = ([each.match for each in topology.addresses if each.type == "queue"] for topology in (old, new))
-    if one != other:  # protocol 16.1.2
-        refused = "stop the network and start it with this file: running routers must agree on what is a queue"
-        yield Change(f"changed queues {', '.join(one) or 'none'} -> {', '.join(other) or 'none'}", refused=refused)
+def _kinds(old: Topology, new: Topology) -> Iterator[Change]:
+    """What is a topic in one file and a queue in the other: routers serve it when they agree (protocol 16.13)."""
+    one, other = (kinds_of(topology.addresses) for topology in (old, new))
+    for match in dict.fromkeys([match for match, _ in (*one, *other)]):
+        queue = is_queue(other, match)
+        if queue != is_queue(one, match):
+            place = "shared subscriptions of MQTT" if match.startswith(SHARED) else f"address {match}"
+            yield Change(f"{place}: {'queue' if queue else 'topic'} from when all routers follow this file")
 
 
 def _refuse(old: Topology, new: Topology, changes: list[Change]) -> list[Change]:

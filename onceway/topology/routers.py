@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onceway.base.values import format_host_port, is_unspecified, read_name
+from onceway.base.values import format_host_port, is_loopback, is_unspecified, read_name
 from onceway.topology.document import Entry, Item
 from onceway.topology.forms import HOST, Form, HostPort, Place, Profile, Schema, Scope
 from onceway.topology.limits import OF_A_ROUTER
@@ -63,6 +63,13 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
+class _Taken:
+    place: HostPort
+    entry: Entry
+    machine: str  # by which the other routers reach its router
+
+
+@dataclass(frozen=True, slots=True)
 class _Routers(Form[dict[str, Listening]]):
     """Routers by name; no two listeners are at the same place."""
 
@@ -72,7 +79,7 @@ class _Routers(Form[dict[str, Listening]]):
             return None
         if not entries:
             item.problem("there are no routers", f"write {_EXPECTED}")
-        taken: list[tuple[HostPort, Entry]] = []
+        taken: list[_Taken] = []
         found = {}
         for name, entry in entries.items():
             try:
@@ -102,12 +109,13 @@ def _host(entry: Entry) -> str | None:
     return HOST.read(host, Scope()) if host is not None else None
 
 
-def _listening(given: Given, host: str, taken: list[tuple[HostPort, Entry]]) -> Listening:
+def _listening(given: Given, host: str, taken: list[_Taken]) -> Listening:
     listeners: dict[str, HostPort] = {}
+    machine = given.values.get("interrouter", (given.values.get("host", host),))[0]
     for key in dict.fromkeys((*_REQUIRED, *SCHEMES)):
         place = given.values.get(key)
         if place is not None:
-            _check_place(key, place, given.entries[key], taken)
+            _check_place(key, _Taken(place, given.entries[key], machine), taken)
         if key in _REQUIRED or place is not None:
             listeners[key] = place or (host, 0)
     secure = [given.entries[key] for key in SECURE if key in given.entries]
@@ -118,25 +126,32 @@ def _listening(given: Given, host: str, taken: list[tuple[HostPort, Entry]]) -> 
     return Listening(RouterAddress(**listeners, tls=given.values.get("tls", "")), given.values.get("limits"))
 
 
-def _check_place(key: str, place: HostPort, entry: Entry, taken: list[tuple[HostPort, Entry]]) -> None:
-    if key == "interrouter" and is_unspecified(place[0]):
-        entry.problem(
-            f"{format_host_port(place)} is no address that a neighbour can connect to",
+def _check_place(key: str, one: _Taken, taken: list[_Taken]) -> None:
+    if key == "interrouter" and is_unspecified(one.place[0]):
+        one.entry.problem(
+            f"{format_host_port(one.place)} is no address that a neighbour can connect to",
             "write the host by which the other routers reach this one",
         )
-    other = next((each for at, each in taken if _clash(at, place)), None)
+    other = next((each for each in taken if _clash(each, one)), None)
     if other is not None:
-        entry.problem(
-            f"{format_host_port(place)} is taken by {other.place} (line {other.line})",
+        one.entry.problem(
+            f"{format_host_port(one.place)} is taken by {other.entry.place} (line {other.entry.line})",
             "give each listener a port of its own",
         )
     else:
-        taken.append((place, entry))
+        taken.append(one)
 
 
-def _clash(one: HostPort, other: HostPort) -> bool:
-    hosts = {"127.0.0.1" if host == "localhost" else host.lower() for host in (one[0], other[0])}
-    return one[1] == other[1] and (len(hosts) == 1 or any(is_unspecified(host) for host in hosts))
+def _clash(one: _Taken, other: _Taken) -> bool:
+    """Whether both cannot listen. Loopback and unspecified addresses are each machine's own: routers that others reach
+    by different hosts may both have them."""
+    if one.place[1] != other.place[1]:
+        return False
+    hosts = {"127.0.0.1" if each.place[0] == "localhost" else each.place[0].lower() for each in (one, other)}
+    machines = {each.machine.lower() for each in (one, other)}
+    if len(machines) == 2 and not any(map(is_loopback, machines)):
+        return len(hosts) == 1 and not any(is_loopback(host) or is_unspecified(host) for host in hosts)
+    return len(hosts) == 1 or any(map(is_unspecified, hosts))
 
 
 def check_no_mqtt(item: Item) -> None:

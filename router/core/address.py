@@ -161,10 +161,11 @@ class Address:
         """Returns of the data of an entry what its owner has given."""
         return data
 
-    def is_empty(self) -> bool:
+    @property
+    def is_unused(self) -> bool:
+        """Whether no client is known to use it, apart from subscriptions, nor anything is left of one that has."""
         return not (
             self.publishers.entries
-            or self.subscriptions.entries
             or self.ingress.publishers
             or self.ingress.proving
             or self.deliveries.subscribers
@@ -176,6 +177,9 @@ class Address:
             or self.kept
             or self.turns
         )
+
+    def is_empty(self) -> bool:
+        return self.is_unused and not self.subscriptions.entries
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state of a part, or of two that go together, is impossible."""

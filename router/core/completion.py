@@ -101,7 +101,7 @@ class Completion:
     def begin(self, reached: tuple[str, ...]) -> None:
         """SETTLE has gone to the routers that a record may have reached."""
         noted, self.noted = self.noted, {}
-        present = self.core.members.everybody()
+        present = self.core.kinds.everybody(self.address.name)
         for (_, unknown), one in noted.items():
             self._begin(one, [router for router in present if unknown or router in reached])
 

@@ -47,7 +47,7 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
     address = subscriber.address
     subscriber.data = data = address.data_on_the_wire(data)
     core.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
-    missing = core.members.everybody()
+    missing = core.kinds.everybody(address.name)
 
     def answered(router: str) -> None:
         missing.pop(router)

@@ -23,6 +23,7 @@ from router.core.declarations import settings_digest
 from router.core.feeding import NoShares, Shares
 from router.core.former import FormerSubscriptions
 from router.core.kept_maps import Keeper
+from router.core.kinds import Kinds
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.ports import (
@@ -93,6 +94,7 @@ class Core:
         digest = settings_digest(config)
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
+        self.kinds = Kinds(self)
         self.roll_call = RollCall(self)
         self.keeper = Keeper(self)
         self.established = False  # every address is
@@ -136,7 +138,8 @@ class Core:
             self.startup.publishers[port] = attach
             return
         self.attached += 1
-        self.address(attach.address).ingress.attach(port, attach)
+        if not self.kinds.refuses_publisher(port, attach):
+            self.address(attach.address).ingress.attach(port, attach)
         self.drain()
 
     def proved(self, port: PublisherPort, now: float) -> None:
@@ -216,7 +219,8 @@ class Core:
             self.startup.subscribers[port] = attach
             return
         self.attached += 1
-        self.address(attach.address).egress.attach(port, attach)
+        if not self.kinds.refuses_subscriber(port, attach):
+            self.address(attach.address).egress.attach(port, attach)
         self.drain()
 
     def subscriber_credit(self, port: SubscriberPort, now: float) -> None:
@@ -309,16 +313,17 @@ class Core:
         former, self.config = self.config, config
         before, self.accepted = self.accepted, {}
         for entry in config.reachable:
-            earlier = config.predecessors(entry, former)
+            earlier = [each for each in config.predecessors(entry, former) if each.is_queue == entry.is_queue]
             self._note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
         self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
         self.roll_call.look()
+        begun_anew = self.kinds.reconfigure()
         for address in list(self.addresses.values()):
             address.reconfigured()
-        self.startup.reconfigure(former, digest)
+        self.startup.reconfigure(former, digest, begun_anew)
         self.drain()
         self.startup.check_booted()
         self.all_due()  # deadlines follow from settings
@@ -346,11 +351,13 @@ class Core:
         assert peer not in self.up
         self.now = now
         self.members.session_began(peer, now, began, version)
+        self.kinds.session_began()
         self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
         self.roll_call.tell(peer)
         for address in list(self.addresses.values()):
-            address.router_up(peer)
+            if peer not in self.kinds.apart(address.name):
+                address.router_up(peer)
         self.keeper.look()
         self.drain()
 
@@ -358,6 +365,7 @@ class Core:
         """The session with this router has ended (protocol 8.6)."""
         self.now = now
         self.members.session_ended(peer, now)
+        self.kinds.session_ended(peer)
         self.roll_call.session_ended(peer)
         for address in list(self.addresses.values()):
             address.router_down(peer)
@@ -466,8 +474,9 @@ class Core:
 
     def broadcast(self, message: m.AddressMessage) -> None:
         """Sends to all that are in session, and to this router itself (protocol 3.3)."""
-        if self.members.peers:
-            self._send(self.members.peers, message)
+        peers = self.kinds.peers(message.address)
+        if peers:
+            self._send(peers, message)
         self._messages_to_self.append(message)
 
     def send(self, peer: str, message: m.Message) -> None:
@@ -477,7 +486,7 @@ class Core:
     def send_to(self, router: str, message: m.AddressMessage) -> None:
         if router == self.name:
             self._messages_to_self.append(message)
-        elif router in self.up:
+        elif router in self.up and router not in self.kinds.apart(message.address):
             self._send((router,), message)
 
     def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
@@ -485,7 +494,8 @@ class Core:
             self._messages_to_self.append(message)
             if len(routers) == 1:
                 return
-        peers = tuple([router for router in routers if router in self.up])
+        apart = self.kinds.apart(message.address)
+        peers = tuple([router for router in routers if router in self.up and router not in apart])
         if peers:
             self._send(peers, message)
 
@@ -510,11 +520,16 @@ class Core:
         if isinstance(message, m.Hello):
             self.startup.on_hello(sender, message)
             return
+        if isinstance(message, m.Queues):
+            self.kinds.told(sender, message)
+            return
         if isinstance(message, m.RouterMessage):
             self.roll_call.handlers[type(message)](sender, message)
             return
         if isinstance(message, m.Ask | m.Answer):
             self.asked(sender, message)
+            return
+        if sender in self.kinds.apart(message.address):  # protocol 16.13.2
             return
         address = self.addresses.get(message.address) or self.address(message.address)
         address.handle(sender, message)
@@ -524,7 +539,7 @@ class Core:
     def address(self, name: str) -> Address:
         address = self.addresses.get(name)
         if address is None:
-            kind = QueueAddress if self.config.address(name).type == "queue" else Address
+            kind = QueueAddress if self.config.address(name).is_queue else Address
             address = self.addresses[name] = kind(self, name, self._first_position)
             self.shares.created(name)
             self.touch(address)
@@ -556,12 +571,17 @@ class Core:
 
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:
-            self._first_position = max(self._first_position, address.records.log.end)
             if address.accepted_at is not None:
                 self._note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
-            del self.addresses[address.name]
-            self.shares.dropped(address.name)
-            self._due.pop(address, None)
+            self.forget(address)
+
+    def forget(self, address: Address) -> None:
+        """Nobody uses the address."""
+        self._first_position = max(self._first_position, address.records.log.end)
+        del self.addresses[address.name]
+        self.shares.dropped(address.name)
+        self._due.pop(address, None)
+        self._touched.pop(address, None)
 
     def _note_accepted(self, match: str, *news: tuple[float, int]) -> None:
         """Addresses of this entry have told a publisher accepted at these times, up to these positions."""
@@ -594,6 +614,7 @@ class Core:
         assert not self._messages_to_self, "messages to oneself are left between two inputs"
         assert self.booted or not self.established
         self.members.check_invariants()
+        self.kinds.check_invariants()
         addresses = self.addresses.values()
         for address in addresses:
             address.check_invariants()

@@ -21,6 +21,11 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 MARKS: Final = 256
 MARK_EVERY_S: Final = 0.005
 AGE_ERROR: Final = 1 / 8
+LOST_KEPT: Final = 100
+EXPIRED: Final = "expired"
+BROKEN: Final = "broken"
+LostSubscription = tuple[str, str, str, str]
+"""Label of the address, container, link, EXPIRED or BROKEN."""
 
 
 class Histogram:
@@ -94,32 +99,6 @@ class Timeline:
 class Counters:
     """Of one address at one router, since the router started."""
 
-    __slots__ = (
-        "abandoned",
-        "acceptance",
-        "accepted",
-        "delivered",
-        "delivered_bytes",
-        "delivered_settled",
-        "expired",
-        "label",
-        "presettled_dropped",
-        "publishers_resumed",
-        "received",
-        "received_bytes",
-        "received_settled",
-        "redelivered",
-        "rejected",
-        "released",
-        "settled",
-        "settlement",
-        "subscriber_accepted",
-        "subscriber_rejected",
-        "subscriber_released",
-        "subscriber_settled",
-        "subscriptions_resumed",
-    )
-
     def __init__(self, label: str) -> None:
         self.label = label
         # publishers here
@@ -146,13 +125,21 @@ class Counters:
         self.presettled_dropped = 0
         self.expired = 0  # not sent, as their time was over; of a queue also by its publishers' router
         self.subscriptions_resumed = 0  # attaches of subscriptions that were known
+        self.subscriptions_expired = 0  # forgotten here, as they were away for too long (protocol 8.3)
+        self.subscriptions_broken = 0  # told here that they have missed something (protocol 7.3)
 
 
 class CountersByAddress:
-    """The counters of one router."""
+    """The counters of one router.
+
+    Attributes:
+        by_label: By address, or `OTHER`.
+        lost: When subscriptions were lost, by the clock of the router's owner; the latest is the last.
+    """
 
     def __init__(self) -> None:
         self.by_label: dict[str, Counters] = {}
+        self.lost: dict[LostSubscription, float] = {}
 
     def of(self, address: str) -> Counters:
         label = DYNAMIC_ADDRESS.match if is_dynamic(address) else address
@@ -162,6 +149,18 @@ class CountersByAddress:
         if found is None:
             found = self.by_label[label] = Counters(label)
         return found
+
+    def note_lost(self, counters: Counters, container: str, link: str, reason: str, now: float) -> None:
+        """A subscription has lost, or may have lost, what others got. The last `LOST_KEPT` are remembered."""
+        if reason == EXPIRED:
+            counters.subscriptions_expired += 1
+        else:
+            counters.subscriptions_broken += 1
+        lost = counters.label, container, link, reason
+        self.lost.pop(lost, None)  # so that the latest is the last
+        if len(self.lost) >= LOST_KEPT:
+            del self.lost[next(iter(self.lost))]
+        self.lost[lost] = now
 
 
 def age_s(ranges: list[Range], timeline: Timeline, now: float) -> float:
@@ -174,3 +173,4 @@ class Measured(NamedTuple):
 
     counters: Mapping[str, Counters]  # by address, or `OTHER`
     loop_lag: Histogram
+    lost_s: Mapping[LostSubscription, float]  # how long ago

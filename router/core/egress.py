@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
+from router.core.counters import BROKEN
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
 from router.core.keeping import KeptLink
@@ -111,10 +112,9 @@ class Egress:
         self._enter_map(subscriber, presented or {})
         attach.unsettled = None  # the port keeps the attach
         attach.timeout_s = subscriber.granted_s
-        subscriber.waiting = core.members.everybody()
-        for router in core.up:
+        subscriber.waiting = core.kinds.everybody(address.name)
+        for router in subscriber.waiting:
             self._send_join(subscriber, router)
-        self._send_join(subscriber, core.name)
 
     def _undeclared(self, name: m.SubscriptionName) -> str:
         container, link = (each if len(each) <= 64 else f"{each[:64]}..." for each in name)
@@ -462,6 +462,7 @@ class Egress:
         if condition == SUBSCRIPTION_BROKEN:
             text = "subscription {container}/{link} to {address} broken: {description}"
             container, link = subscriber.name
+            self.core.counters.note_lost(self.address.counters, container, link, BROKEN, self.core.now)
             self.core.log.warning(
                 "subscription_broken",
                 text,

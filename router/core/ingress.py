@@ -249,7 +249,7 @@ class Ingress:
         for entry in address.subscriptions.entries.values():
             if entry.home is not None:
                 address.streams.cover(publisher, entry)
-        publisher.waiting = core.members.everybody()
+        publisher.waiting = core.kinds.everybody(address.name)
         expected = address.streams.expected(publisher)
         core.broadcast(self._pub(publisher, expected))
         for tag in publisher.settled_tags:

@@ -241,7 +241,7 @@ class KeptLink:
         entry.kept = self.kept
         if self._unresumed and self._queue:  # what comes again may be behind what waits for room
             Subscriber.pump(self.core.subscribers[self])  # a consumer's touches its address, and so leads here again
-        keeper, items = self.core.keeper.name, self.kept.items
+        keeper, items = self.core.keeper.of(self.attach.address), self.kept.items
         identified = self._identify()
         if self._changed or (self.whole and (items or self.acknowledged < self.kept.number)):
             self.kept.number += 1

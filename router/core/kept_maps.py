@@ -37,6 +37,10 @@ class Keeper:
                 for link in address.kept.links:
                     link.keeper_changed()
 
+    def of(self, address: str) -> str | None:
+        """Returns its name, if it keeps the maps of this address, too (protocol 16.13)."""
+        return None if self.name in self.core.kinds.apart(address) else self.name
+
 
 class Recall:
     """An attach that waits for its map."""
@@ -85,7 +89,7 @@ class Kept:
         if attach.born is not None and attach.born == attach.epoch:
             port.enter(None)
             return False
-        self._recalls[port] = Recall(port, attach, self.core.members.everybody())
+        self._recalls[port] = Recall(port, attach, self.core.kinds.everybody(self.address.name))
         self.core.broadcast(m.Recall(self.address.name, port.name, port.term))
         return True
 
@@ -195,11 +199,18 @@ class Kept:
             answer()
 
     def router_up(self, router: str) -> None:
+        self._look_at_keeper(router)
         for recall in self._recalls.values():
             recall.missing[router] = None
             self.core.send_to(router, m.Recall(self.address.name, recall.link.name, recall.link.term))
 
     def router_down(self, router: str) -> None:
+        self._look_at_keeper(router)
         for recall in list(self._recalls.values()):
             recall.missing.pop(router, None)
             self._check(recall)
+
+    def _look_at_keeper(self, router: str) -> None:
+        if router == self.core.keeper.name:
+            for link in self.links:
+                link.keeper_changed()

@@ -82,10 +82,6 @@ class Membership:
     def _in_files(self) -> frozenset[str]:
         return self._own_file.union(*(said.routers for said in self._hellos.values()))
 
-    def everybody(self) -> dict[str, None]:
-        """Returns this router and all in session: a barrier waits for their answers (protocol 5.4, 7.2)."""
-        return dict.fromkeys([*self.up, self._name])
-
     def session_began(self, peer: str, now: float, began: float, version: int) -> None:
         """A session with a router has begun: all of the topology file may be together now (protocol 2.5)."""
         self.up[peer] = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from router.config import QueueTable
 from router.core.intervals import Range
 from router.core.ports import Term
 from router.core.traffic import Accept, Data, Rejection, Settle
@@ -112,6 +113,15 @@ class Hello:
     up: tuple[tuple[str, int], ...]
     publishers: list[PublisherNews]
     subscriptions: list[SubscriptionNews]
+
+
+@dataclass(slots=True)
+class Queues:
+    """What is a queue in the sender's file, if anything is, or was in this session. It counts from the HELLO behind it
+    (protocol 16.13). `entries`: match, and whether that is a queue, up to the last queue."""
+
+    since: ClassVar[int] = 5
+    entries: QueueTable
 
 
 @dataclass(slots=True)
@@ -586,7 +596,7 @@ AddressMessage = (
     | Told
 )
 RouterMessage = Draining | Call | Called
-Message = Hello | RouterMessage | Ask | Answer | AddressMessage
+Message = Hello | Queues | RouterMessage | Ask | Answer | AddressMessage
 
 
 def since(cls: type[Message]) -> int:

@@ -263,7 +263,7 @@ class PublisherDirectory:
         """Tells all what another router has told: that one may die before all have heard it. To the others this says
         that it is known here (protocol 8.4)."""
         if sender != self.core.name:
-            for peer in self.core.up:
+            for peer in self.core.kinds.peers(self.address.name):
                 self._tell_forgotten(peer, known)
 
     def _tell_forgotten(self, router: str, known: PublisherEntry) -> None:

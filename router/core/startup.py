@@ -201,6 +201,7 @@ class Startup:
             publishers,
             subscriptions,
         )
+        core.kinds.tell(peer)
         core.send(peer, hello)
 
     def on_hello(self, sender: str, message: m.Hello) -> None:
@@ -212,7 +213,10 @@ class Startup:
         core.roll_call.look()
         core.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self._declared(self.declarations.learn(sender, message, core.up))
+        begun_anew = core.kinds.hello(sender, message, first)
         for publisher in message.publishers:
+            if sender in core.kinds.apart(publisher.address):
+                continue
             address = core.address(publisher.address)
             address.publishers.repeat_close(sender, publisher)
             address.publishers.learn_of_hello(publisher)
@@ -220,7 +224,9 @@ class Startup:
             if topic in core.addresses:
                 core.addresses[topic].feeds.look_all()
         for subscription in message.subscriptions:
-            if not self.is_recovered(subscription.address):
+            if sender in core.kinds.apart(subscription.address):
+                continue
+            if not self.is_recovered(subscription.address) or begun_anew(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
                 continue
             former = core.former.named(subscription.address, subscription.name, subscription.born)
@@ -257,11 +263,14 @@ class Startup:
             self.core.address(name).subscriptions.declared_changed()
         self._update_established()
 
-    def reconfigure(self, former: RouterConfig, settings_digest: int) -> None:
-        """The topology file has changed (protocol 4.5, 12.6). Others are told."""
+    def reconfigure(self, former: RouterConfig, settings_digest: int, begun_anew: Iterable[str]) -> None:
+        """The topology file has changed (protocol 4.5, 12.6). Others are told. begun_anew: addresses that this router
+        has forgotten, as they are something else now."""
         core = self.core
         self.times.reconfigure(former, core.config)
-        self._declared(self.declarations.reconfigure(core.config, settings_digest, core.up))
+        changed = self.declarations.reconfigure(core.config, settings_digest, core.up)
+        declared = {each for each in begun_anew if self.declarations.subscriptions(each)}
+        self._declared(sorted(declared.union(changed)))
         self._update_established()
         self._tell_all()
         self.check_awaited()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
-from router.core.counters import age_s
+from router.core.counters import EXPIRED, age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
 from router.core.former import Former
 from router.core.intervals import count
@@ -106,7 +106,7 @@ class SubscriptionDirectory:
     def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
         """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""
         core, told = self.core, m.Told(self.address.name, name, term)
-        for router in core.members.everybody():
+        for router in core.kinds.everybody(self.address.name):
             if core.speaks(router) >= m.since(m.Told):
                 core.send_to(router, told)
 
@@ -334,12 +334,13 @@ class SubscriptionDirectory:
             self._remember(entry, min(self.core.now, entry.over_at), broken=message.broken)
         self._forget(entry)
 
+    def may_be_dropped(self, entry: SubscriptionEntry) -> bool:
+        return entry.home in (None, self.core.name) and not entry.declared and self.address.established
+
     def drop(self, entry: SubscriptionEntry) -> None:
         """An operator gives up a subscription that is attached here, or nowhere. Its client is told so, now or when it
         comes back (protocol 8.2)."""
-        assert entry.home in (None, self.core.name)
-        assert not entry.declared
-        assert self.address.established
+        assert self.may_be_dropped(entry)
         if entry.home is None:
             self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
         else:
@@ -510,12 +511,13 @@ class SubscriptionDirectory:
         for entry in list(self.entries.values()):
             if entry.home is None and not self._stays(entry) and now >= entry.since + self._forgotten_after(entry):
                 self._remember(entry, entry.over_at)
-                self._log_expired(entry)
+                self._tell_expired(entry)
                 self._forget(entry)
 
-    def _log_expired(self, entry: SubscriptionEntry) -> None:
+    def _tell_expired(self, entry: SubscriptionEntry) -> None:
         text = "subscription {container}/{link} to {address} expired: it was away for {timeout_s} s"
         container, link = entry.name
+        self.core.counters.note_lost(self.address.counters, container, link, EXPIRED, self.core.now)
         self.core.log.info(
             "subscription_expired",
             text,

@@ -50,7 +50,7 @@ class Turns:
 
     def _ask(self) -> None:
         if self.waiting and self.asked is None:
-            self.asked = min(self.core.name, *self.core.up)
+            self.asked = min(self.core.kinds.everybody(self.address.name))
             self.core.send_to(self.asked, m.Turn(self.address.name, True, False))
 
     def _give_back(self) -> None:

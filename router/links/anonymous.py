@@ -38,6 +38,7 @@ from router.links.negotiation import (
     read_address,
 )
 from router.links.publisher_link import PublisherLink, state_of
+from router.names import DETACH_FORCED
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
@@ -369,9 +370,9 @@ class AddressPort:
         raise AssertionError("it presents no map")
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
-        """The address is none: a dynamic node that is gone."""
+        """The address is none, a dynamic node that is gone; or it is not served yet: its messages may come again."""
         self._link.forget(self.attach.address)
-        self._refused = Rejected(Error(Symbol(condition), description))
+        self._refused = RELEASED if condition == DETACH_FORCED else Rejected(Error(Symbol(condition), description))
         queue, self.queue = self.queue, []
         for delivery in queue:
             self._tell(delivery, self._refused)

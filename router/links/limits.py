@@ -39,20 +39,19 @@ COUNTED: Final = (
     MAP,
     MESSAGE_SIZE,
     "max_frame_size",
-    "idle_timeout",
     UNREAD,
     MEMORY,
     POLICIES,
 )
 ENGINE_LIMITS: Final = {
     "handshake-timeout": "handshake_timeout",
-    "idle-time-out": "idle_timeout",
     "channel-max": "sessions",
     "handle-max": "links",
     "max-frame-size": "max_frame_size",
     "max-message-size": MESSAGE_SIZE,
 }
 """The name of a limit in the engine's error texts -> in the configuration."""
+IDLE: Final = "nothing heard"  # how the engine's error text of a client that was silent for too long begins
 NO_LIMITS: Final = UserLimits()
 
 ENTRY_COST: Final = 1024  # bytes that a known name, or an entry of a map with its delivery, takes at most
@@ -79,14 +78,22 @@ class Admission:
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
+        self.silent = 0  # clients that were disconnected, as nothing was heard of them
 
     def count_refusal(self, limit: str) -> None:
         """For status and metrics."""
         self.refused[limit] = self.refused.get(limit, 0) + 1
 
+    def count_silence(self) -> None:
+        """A client was disconnected, as nothing was heard of it: it has failed, and no limit was reached."""
+        self.silent += 1
+
     def count_engine_error(self, error: Error | None) -> None:
-        """The engine has ended something with this error: count it if the reason is a limit."""
+        """The engine has ended something with this error: count it if the reason is a limit, or silence."""
         text = error.description if error is not None else None
+        if text and text.startswith(IDLE):
+            self.count_silence()
+            return
         for name, limit in ENGINE_LIMITS.items():
             if text and name in text:
                 self.count_refusal(limit)
@@ -164,6 +171,7 @@ class Admission:
             "half_open": len(self.half_open),
             "connections": dict(self.opened),
             "refused": dict(self.refused),
+            "silent": self.silent,
         }
 
 

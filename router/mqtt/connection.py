@@ -357,6 +357,8 @@ class MqttConnection:
                 self.service.log.warning(
                     "client_disconnected", text, condition=error.reason.name, description=error.description, **who
                 )
+                if error.reason is Reason.KEEP_ALIVE_TIMEOUT:
+                    self.service.count_silence()
             self._ended(now, with_will=True)
         self.service.dirty(self)
 

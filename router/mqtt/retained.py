@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from router.mqtt.service import Mqtt
     from router.mqtt.session import Session
 
+INTERNAL: Final = "_mqtt:"
+"""Containers that begin so are routers, no clients."""
 LINK: Final = "retained"
 """The link name of the stores' subscriptions, and of the routers'."""
 ASKED: Final = Symbol("x-opt-mqtt-retained-ask")
@@ -208,7 +210,7 @@ class RetainedFeed:
         self.core = service.core
         self.who = who
         epoch = service.epoch()
-        container = f"_mqtt:{service.core.name}"
+        container = f"{INTERNAL}{service.core.name}"
         self.attach = SubscriberAttach(container, LINK, owner.address, epoch=epoch, born=epoch, mode_first=True)
         self._question = _Question(self)
         self._count = 0

@@ -57,6 +57,7 @@ class Counting(Protocol):
     def admit(self, connection: Any, user: str) -> str | None: ...
     def disconnected(self, connection: Any, user: str | None) -> None: ...
     def count_refusal(self, limit: str) -> None: ...
+    def count_silence(self) -> None: ...
 
 
 class Mqtt:
@@ -140,6 +141,12 @@ class Mqtt:
             client = each.connection if isinstance(each, Session) else each
             if client not in keep and each.identity.user in groups:
                 each.identity = Identity(each.identity.user, groups[each.identity.user])
+
+    def revoke(self, removed: Collection[str], keep: Collection[object], now: float) -> None:
+        """These users are there no more, and neither are their sessions, but on connections to keep."""
+        for session in list(self.sessions.values()):
+            if session.identity.user in removed and session.connection not in keep:
+                session.end(now)
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
@@ -245,6 +252,9 @@ class Mqtt:
         self._admission.disconnected(connection, connection.user)
         connection.user = None
         self.unread(connection, 0)
+
+    def count_silence(self) -> None:
+        self._admission.count_silence()
 
     def count_refusal(self, reason: Reason) -> None:
         if reason in REFUSED:

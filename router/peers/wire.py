@@ -52,6 +52,7 @@ from router.core.messages import (
     PubClose,
     PubDown,
     PublisherNews,
+    Queues,
     Reason,
     Recall,
     Recalled,
@@ -300,6 +301,10 @@ _STRINGS: Final[FieldType] = (
     lambda value: U32.pack(len(value)) + b"".join(map(write_string, value)),
     lambda r: [r.string() for _ in range(r.many(2))],
 )
+_QUEUE_TABLE: Final[FieldType] = (
+    lambda value: U32.pack(len(value)) + b"".join([write_string(match) + bytes((queue,)) for match, queue in value]),
+    lambda r: tuple([(r.string(), r.flag()) for _ in range(r.many(3))]),
+)
 _RANGES: Final[FieldType] = (write_ranges, Reader.ranges)
 _KEPT: Final[FieldType] = (write_kept, Reader.kept)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
@@ -377,6 +382,7 @@ _KINDS: Final[list[Kind]] = [
     _of_a_router(Ask, _U64, _STRING, _STRINGS, _PAYLOAD),
     _of_a_router(Answer, _U64, _PAYLOAD),
     _in_order(Told, _NAME, _TERM),
+    _of_a_router(Queues, _QUEUE_TABLE),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _WITH_PAYLOADS: Final = [

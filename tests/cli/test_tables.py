@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 
 from onceway.cli.status import shown
-from onceway.cli.tables import number, span
+from onceway.cli.tables import COUNTS, columns_explained, number, span
+from onceway.operate.status import RECORDS
 from tests.cli.conftest import BOUND_S, COMMAND
 from tests.live import ROOT, LiveNetwork
 
@@ -135,3 +136,13 @@ def test_watch_on_a_terminal_redraws_and_leaves_the_last_table(router: LiveNetwo
     os.close(ours)
     assert b"Traceback" not in seen
     assert seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+
+
+def test_the_help_of_status_has_the_words_of_the_table_of_metrics() -> None:
+    lines = list(columns_explained())
+    assert all(len(line) <= 76 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for column in COUNTS:
+        assert f"{column.word} " in text
+        assert column.meaning() in text
+    assert f"deliveries that {RECORDS['undone']}" in text

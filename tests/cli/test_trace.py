@@ -15,7 +15,7 @@ from tests.needs import PROTON, has_proton
 
 
 def told(*answers: Any) -> list[str]:
-    return list(explain(dict(zip("abc", answers, strict=False)), "p/p", "orders"))
+    return list(explain(dict(zip("abc", answers, strict=False)), "p/p", "orders", {}))
 
 
 def known(**what: Any) -> dict[str, Any]:

@@ -1,72 +1,132 @@
-"""docs/operating/metrics.md names every metric of a router, and nothing else."""
+"""docs/operating/metrics.md says of each metric what running routers, stores, buses and receivers say of it, and has them
+all. Other documents name only those.
+"""
 
 from __future__ import annotations
 
 import re
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
-from edges.bus.metrics import BusMetrics
-from edges.pipe.metrics import StoreCollector
-from onceway.base.logs import logger
-from onceway.operate.metrics import Metrics
-from onceway.operate.status import Sums, summarize
-from onceway.serve.guard import Guard
-from onceway.spark.source.service import LogCollector
-from onceway.spark.wal import Wal
-from router.core.counters import CountersByAddress, Histogram, Measured
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from chaos.live.ports import free_port
+from scripts.tables import METRICS, written
+from tests.cli.conftest import onceway
+from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink
+from tests.edges.pipe.network import PipeNetwork
+from tests.live import wait_until
+from tests.running import module
+from tests.spark.networks import Publishing, batch, bodies
+from tests.spark.test_service import hosts
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "operating" / "metrics.md").read_text()
 NAME = re.compile(r"\bonceway_[a-z_]+\b")
+OF_ROUTERS = ("metrics of a router", "metrics of the network", "metrics of addresses")
+SELDOM = {"onceway_certificate_days", "onceway_file_differs", "onceway_subscription_lost_seconds"}
+"""Those that have no samples in a network as it should be, without TLS."""
+Told = dict[str, tuple[str, str, set[str]]]
+"""Name -> kind, help, labels."""
 
 
-def metric_names() -> set[str]:
-    """As Prometheus stores them; a histogram by its name without _bucket, _sum and _count."""
-    counters = CountersByAddress()
-    counters.of("orders")
-    body: list[str] = []
-    measured = Measured(counters.by_label, Histogram())
-    for _ in Metrics().render(summarize({"name": "a"}, Sums(), None), Sums(), measured, (), "", body):
-        pass
-    return set(re.findall(r"^# TYPE (onceway_[a-z_]+) ", "".join(body), re.MULTILINE))
+def documented(table: str) -> Told:
+    (rows,) = re.findall(rf"<!-- table: {table} -->\n(.*?)<!-- end of table -->", PAGE, re.DOTALL)
+    found = re.findall(r"^\| `(onceway_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", rows, re.MULTILINE)
+    return {name: (kind, text, set(re.findall(r"\w+", labels))) for name, kind, labels, text in found}
 
 
-def test_every_metric_stands_in_the_documents_and_every_one_there_is_in_the_code() -> None:
-    described = set(re.findall(r"^\| `(onceway_[a-z_]+)` \|", (ROOT / "docs/operating/metrics.md").read_text(), re.M))
-    assert metric_names() - described == set(), "describe these in docs/operating/metrics.md"
-    assert described - metric_names() == set(), "docs/operating/metrics.md describes what is not in the code"
+def told(page: str) -> Told:
+    """What a page of /metrics says; the labels of the first sample, none where there is no sample."""
+    found = {}
+    for family in text_string_to_metric_families(page):
+        if family.name.startswith("onceway_"):
+            labels = set(family.samples[0].labels) - {"le"} if family.samples else set()
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            found[name] = (family.type, family.documentation, labels)
+    return found
 
 
-def bus_metric_names() -> set[str]:
-    families = list(BusMetrics()._registry.collect())
-    return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+def compare(page: str, *tables: str) -> None:
+    """The same names, kinds and labels; the documents begin with the help, and say more."""
+    running, described = told(page), {name: row for table in tables for name, row in documented(table).items()}
+    assert running.keys() == described.keys()
+    for name, (kind, text, labels) in running.items():
+        # the text format has no information: it is a gauge of 1
+        assert described[name][0] == kind or (described[name][0], kind) == ("info", "gauge"), name
+        assert described[name][1].startswith(text), name
+        if labels or name not in SELDOM:
+            assert described[name][2] == labels, name
 
 
-def test_the_page_of_the_event_bus_names_every_metric_of_it() -> None:
-    page = (ROOT / "docs" / "event-bus.md").read_text()
-    assert set(NAME.findall(page)) == bus_metric_names()
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
 
 
-def pipe_metric_names() -> set[str]:
-    families = list(StoreCollector("s", {}, {}, Guard("s", logger("pipe"))).collect())
-    return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipeNetwork]:
+    directory = tmp_path_factory.mktemp("measured")
+    with PipeNetwork(directory, ("a", "b"), {"jobs": ("s",)}, store_metrics={"s": free_port()}) as made:
+        made.start()
+        made.start_store("s")
+        wait_until(
+            lambda: onceway("pipe", "push", "jobs", "one", "--url", made.urls()).returncode == 0, "the pipe works"
+        )
+        yield made
 
 
-def test_the_page_of_pipes_names_every_metric_of_a_store() -> None:
-    assert set(NAME.findall((ROOT / "docs" / "pipe.md").read_text())) == pipe_metric_names()
+def test_what_the_page_says_of_routers_is_what_one_says_itself(network: PipeNetwork) -> None:
+    url = network.urls("a")
+    with module("onceway", "subscribe", "lines", "--url", url) as subscriber:
+        assert onceway("publish", "lines", "--url", url, stdin=b"one\n").returncode == 0
+        assert subscriber.line() == "one"
+        compare(network["a"].get("/metrics")[1].decode(), *OF_ROUTERS)
 
 
-def ingest_metric_names(directory: Path) -> set[str]:
-    wal = Wal.open_or_create(str(directory / "wal"), "lake", ["orders"])
-    return {each.name for each in LogCollector(lambda: wal).collect()}
+def test_what_the_page_says_of_stores_is_what_one_says_itself(network: PipeNetwork) -> None:
+    (address,) = network.topology()["addresses"]
+    compare(get(f"http://127.0.0.1:{address['store_metrics']['s']}/metrics"), "metrics of a store")
 
 
-def test_the_page_of_spark_names_every_metric_of_the_ingest(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "spark.md").read_text()
-    assert set(NAME.findall(page)) == ingest_metric_names(tmp_path)
+def test_what_the_page_says_of_the_bus_is_what_one_says_itself(network: PipeNetwork, tmp_path: Path) -> None:
+    bus, sink = BusProcess(tmp_path, network.urls(), "a", (), False, None), Sink()
+    bus.start()
+    try:
+        owner, reader = bus.client(), bus.client("reader")
+        assert bus.push(owner, "orders") == 204
+        bus.subscribe(reader, sink, "orders")
+        bus.push(owner, "orders", 1)
+        wait_until(lambda: bus.subscription(reader)["events"]["sent"] == 1, "it is taken")
+        compare(bus.ask("GET", "/metrics", ROOT_KEY).body.decode(), "metrics of a bus")
+    finally:
+        bus.close()
+        sink.close()
 
 
-def test_other_documents_name_only_metrics_that_exist(tmp_path: Path) -> None:
-    known = metric_names() | bus_metric_names() | pipe_metric_names() | ingest_metric_names(tmp_path)
+def test_what_the_page_says_of_receivers_is_what_one_says_itself(network: PipeNetwork, tmp_path: Path) -> None:
+    port = free_port()
+    with hosts(tmp_path, network.urls()) as lake:
+        lake.start(metrics=f"127.0.0.1:{port}")
+        wait_until(lambda: lake.receiver() > 0, "a receiver holds the lease")
+        Publishing(network.urls(), "orders", bodies(10)).join()
+        stream = lake.stream(reader="table")
+        end, _ = batch(stream)
+        stream.commit(end)
+        compare(get(f"http://127.0.0.1:{port}/metrics"), "metrics of receivers")
+        stream.stop()
+
+
+def test_the_tables_of_the_documents_are_those_that_the_program_writes() -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text()
+        assert written(text) == text, f"{page.relative_to(ROOT)}: run python scripts/tables.py"
+
+
+def test_documents_name_only_metrics_that_exist() -> None:
+    known = {metric.name for table in METRICS.values() for metric in table}
     for page in sorted((ROOT / "docs").rglob("*.md")):
         for name in NAME.findall(page.read_text()):
             assert name in known, f"{page.relative_to(ROOT)} names {name}"

@@ -168,6 +168,15 @@ def check_elsewhere(left: list[str], services: dict[str, object], objects: list[
             check_onceway(shlex.split(line.rpartition(" onceway ")[2]))
 
 
+def test_an_upgrade_installs_as_the_first_installation_does_with_hashes() -> None:
+    install, upgrade = ([re.sub(r"/onceway-[\d.]+(?=/)|onceway-[\w.]+(?=-py3)", "onceway", line) for line in printed(page)
+                         if "pip install" in line] for page in ("install", "upgrade"))  # fmt: skip
+    assert upgrade == install
+    assert len(install) == 2
+    assert "--require-hashes -r requirements.lock" in install[0]
+    assert "--no-deps" in install[1]
+
+
 def test_what_the_pages_say_of_wheels_is_true() -> None:
     wheel = f"onceway-{version('onceway')}-py3-none-any.whl"
     assert wheel in " ".join(printed("install"))

@@ -34,7 +34,7 @@ from edges.metadata.client import Change, Client, Message, MetadataError
 from edges.pipe import Reader, push
 from edges.pipe.listener import Listener
 from edges.pipe.log import open_log
-from edges.pipe.metrics import StoreCollector, StoreMetrics
+from edges.pipe.metrics import StoreMetrics, Told
 from edges.store import open_store
 from onceway.access.guesses import MOST_OF_ADDRESS
 from onceway.access.users import User, load_users, store_users, with_password
@@ -298,19 +298,21 @@ async def test_each_mechanism_reads_a_store_and_who_knows_no_secret_does_not(
     await store.close()
 
 
-async def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges) -> None:
+async def test_metrics_of_a_store_are_for_whom_admin_names(edges: Edges, tmp_path: Path) -> None:
     document = yaml.safe_load(edges.path.read_text())
     document["admin"] = {"tls": "outside", "users": ["dan"]}
     path = edges.path.with_name("closed.yaml")
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     guard = Guard("s", logger("pipe"), str(path), lambda _: "edges")
-    metrics = StoreMetrics(StoreCollector("s", {}, {}, guard), guard)
+    store = open_store(str(tmp_path / "store"))
+    metrics = StoreMetrics(Told("s", store, {}, {}, guard))
     host, port = await metrics.start(("127.0.0.1", 0), guard.admin_tls)
     async with httpx.AsyncClient(verify=edges.tls(), trust_env=False) as client:
         for who, status in ((None, 401), (("dan", "x"), 401), (("bob", PASSWORD), 403), (("dan", PASSWORD), 200)):
             answer = await client.get(f"https://{host}:{port}/metrics", auth=who)
             assert answer.status_code == status
     await metrics.stop()
+    await store.close()
 
 
 async def _ignored(*_: object) -> None:
@@ -389,7 +391,7 @@ def test_files_are_read_again_and_nobody_who_may_stay_is_disconnected(edges: Edg
                     await anext(batches)
                 await anext(events)
                 store_users(edges.guarded.users, type(users)({k: v for k, v in users.by_name.items() if k != "carol"}))
-                await read_again("follows .*, changes: 0")
+                await read_again("follows .*, changes: 1")
                 with pytest.raises(MetadataError, match="user 'carol' was removed"):
                     await anext(events)
                 with pytest.raises(OncewayError, match="code 1"):  # it has come again

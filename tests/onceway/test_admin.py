@@ -89,7 +89,7 @@ class Made:
         return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
 
     def measured(self) -> Measured:
-        return Measured(COUNTERS.by_label, Histogram())
+        return Measured(COUNTERS.by_label, Histogram(), {})
 
 
 class Wide:
@@ -129,7 +129,7 @@ class Wide:
         return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
 
     def measured(self) -> Measured:
-        return Measured(COUNTERS.by_label, Histogram())
+        return Measured(COUNTERS.by_label, Histogram(), {})
 
     def _turn(self) -> None:
         self._turns = False
@@ -213,14 +213,14 @@ async def test_metrics_are_the_status_in_prometheus_words() -> None:
         assert code == 200
         lines = body.decode().splitlines()
         for line in (
-            'onceway_router_info{incarnation="00ff00ff00ff00ff",name="b",network="triangle"} 1.0',
+            'onceway_router_info{name="b",network="triangle",incarnation="00ff00ff00ff00ff"} 1',
             'onceway_state{state="ready"} 1.0',
             'onceway_state{state="recovering"} 0.0',
             "onceway_uptime_seconds 12.5",
             "onceway_connections 3.0",
-            'onceway_neighbour_up{neighbour="a"} 1.0',
-            'onceway_neighbour_up{neighbour="c"} 0.0',
-            'onceway_path_cost{router="c",via="a"} 2.0',
+            'onceway_neighbour_up{neighbour="a"} 1',
+            'onceway_neighbour_up{neighbour="c"} 0',
+            'onceway_path_cost{router="c",via="a"} 2',
             'onceway_records{address="or\\"ders",state="undone"} 7',
             'onceway_links{address="or\\"ders",role="subscriber"} 2',
             'onceway_subscriptions{address="or\\"ders",home="away"} 1',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from onceway.access.guesses import MOST_OF_ADDRESS
 from onceway.access.readers import HEADERS
 from onceway.access.users import User, Users, store_users, with_password
 from onceway.base.loop import run
+from onceway.cli.reload import elsewhere
+from onceway.cli.sockets import Reading
+from onceway.cli.status import Asked
+from onceway.cli.trace import ask as ask_for_trace
+from onceway.cli.trace import explain
 from onceway.host.management import Management
 from onceway.operate.node.node import Node
 from onceway.operate.probe import Probe
@@ -147,7 +153,7 @@ def test_new_certificates_are_shown_after_a_reload_and_a_probe_says_what_it_lack
                 assert [round(one["days"], 1) for one in found["certificates"]] == [2.5] != days
             async with Probe(tls=tls) as probe:
                 assert await probe.summary(closed.url) is None
-                assert probe.why[closed.url] == "does not let us read: give --user and --password-file"
+                assert probe.why[closed.url] == "needs a login: give --user and --password-file, or --certificate"
             for user, password, why in (
                 ("bob", PASSWORD, "user 'bob' may not read here"),
                 ("alice", "x", "this user and password are not taken"),
@@ -161,6 +167,38 @@ def test_new_certificates_are_shown_after_a_reload_and_a_probe_says_what_it_lack
                 assert "does not answer through TLS that we trust, give --ca" in probe.why[closed.url]
 
     run(asyncio.wait_for(story(), BOUND_S))
+
+
+async def test_commands_say_that_a_login_is_needed_and_take_one(tmp_path: Path) -> None:
+    """`status`, `trace` and `reload`, of a router that runs elsewhere."""
+    query = {"address": "orders", "container": "p", "name": "p", "tag": "00"}
+    password, needed = tmp_path / "password", "needs a login: give --user and --password-file, or --certificate"
+    password.write_text(PASSWORD)
+    async with Closed(tmp_path) as closed:
+        closed.file.write_text(closed.text)
+        carol = str(closed.pki.certificate("carol"))
+        ca, nowhere = str(closed.pki.ca), tmp_path / "state"
+        nobody = Reading(ca=ca, state_dir=nowhere)
+        alice, by_certificate = (
+            replace(nobody, user="alice", password_file=str(password)),
+            replace(nobody, certificate=carol),
+        )
+        for target in (str(closed.file), closed.url):
+            _, why, _ = await Asked(target, BOUND_S, with_addresses=False, reading=nobody).ask()
+            assert list(why.values()) == [needed]
+            answers, silent = await ask_for_trace(target, query, nobody)
+            (line,) = explain(answers, "p/p", "orders", silent)
+            assert line.endswith(f"] {needed}; what it knows is missing")
+            for reading in (alice, by_certificate):
+                statuses, _, _ = await Asked(target, BOUND_S, with_addresses=False, reading=reading).ask()
+                assert list(statuses) == ["a"]
+                answers, silent = await ask_for_trace(target, query, reading)
+                assert [answer and answer["name"] for answer in answers.values()] == ["a"]
+        assert await elsewhere(closed.topology, ["a"], nobody) == [f"[a] {needed}; which file it has is not known"]
+        assert await elsewhere(closed.topology, ["a"], alice) == []
+        other = loads(closed.text + "addresses: [{match: other}]", str(closed.file), str(tmp_path))
+        (line,) = await elsewhere(other, ["a"], alice)
+        assert line == "routers on other hosts still have another file: a; reload them, too"
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,7 @@ def test_nothing_changes() -> None:
         (("match: old", "match: new"), ["removed address old", "added address new"]),
         (("match: old", "{match: old, type: queue}"), [
             "changed address old.type topic -> queue",
-            "changed queues none -> old: stop the network and start it with this file: running routers must agree on "
-            "what is a queue",
+            "address old: queue from when all routers follow this file",
         ]),
         (("- match: old", "- {match: new, subscriptions: [{container: spark, name: lake}]}\n  - match: old"), [
             "added address new",

@@ -14,15 +14,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.test_metric_names import ingest_metric_names, metric_names, pipe_metric_names
+from onceway.base.metrics import Metric
+from onceway.operate.metrics import TABLE
+from scripts.tables import METRICS
 from tests.needs import PROMTOOL
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 ALERTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]
+KNOWN: dict[str, Metric[Any]] = {metric.name: metric for table in METRICS.values() for metric in table}
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 NAME = re.compile(r"\b((?:onceway|process)_[a-z_]+|up)\b(?=[\[{ )=,]|$)")
+OF_SCRAPES = {"job", "instance", "le"}  # labels that Prometheus adds, and those of buckets
 
 promtool = shutil.which("promtool", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 needs_promtool = pytest.mark.skipif(promtool is None, reason=PROMTOOL)
@@ -35,22 +39,25 @@ def queries() -> list[str]:
 
 
 @pytest.mark.parametrize("query", queries())
-def test_every_metric_of_the_dashboard_and_the_rules_exists(query: str, tmp_path: Path) -> None:
-    known = metric_names() | pipe_metric_names() | ingest_metric_names(tmp_path) | OTHERS
+def test_every_metric_and_label_of_the_dashboard_and_the_rules_exists(query: str) -> None:
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in NAME.findall(query)} - {"process_", "onceway_"}
     assert names
-    assert names <= known
+    assert names <= KNOWN.keys() | OTHERS
+    labels = {label for name in names & KNOWN.keys() for label in KNOWN[name].labels} | OF_SCRAPES
+    for words in re.findall(r"\b(?:by|without|on|ignoring) ?\(([^)]*)\)|\{([^}]*)\}", query):
+        assert set(re.findall(r"(\w+)(?==|!=|,|$)", re.sub(r'"[^"]*"', "", ",".join(filter(None, words))))) <= labels
 
 
 def test_every_metric_that_stands_for_trouble_is_on_the_dashboard() -> None:
     shown = " ".join(queries())
-    missing = {name for name in metric_names() if name not in shown}
+    missing = {metric.name for metric in TABLE if metric.name not in shown}
     assert missing <= {
         "onceway_uptime_seconds",
         "onceway_recovering_seconds",
         "onceway_user_connections",
         "onceway_entries",
         "onceway_path_cost",
+        "onceway_idle_timeouts_total",
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from chaos.live.ports import free_port
 from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import LinkRefused
 from tests.guarded import PASSWORD, Guarded
+from tests.serving import until
 
 MALLORYS = "builder"
+AWAY = ("mallory|away", "away")
 
 
 @pytest.fixture
@@ -88,5 +92,50 @@ def test_what_no_entry_allows_is_refused_and_a_reload_takes_rights_away(guarded:
         log = guarded.log()
         assert "link_refused" in log
         assert "amqp:unauthorized-access" in log
+
+    guarded.play(story)
+
+
+@pytest.mark.parametrize("how", ["user removed", "right taken away"])
+def test_nobody_waits_for_what_a_user_had_subscribed_to_whose_rights_are_gone(guarded: Guarded, how: str) -> None:
+    """He has chosen how long others wait for him; the reload ends that. Who comes back is told that he is
+    broken."""
+
+    def subscriptions() -> list[tuple[str, str]]:
+        cores = [served.server.router.core for served in guarded.routers.values()]
+        addresses = [core.addresses[name] for core in cores for name in ("orders", "else") if name in core.addresses]
+        return sorted({name for address in addresses for name in address.subscriptions.entries})
+
+    async def story() -> None:
+        password = guarded.users.parent / "password"
+        password.write_text(MALLORYS)
+        who = ["--ca", guarded.pki.ca, "--user", "mallory", "--password-file", password]
+        command = ["-m", "onceway", "subscribe", "orders", "--url", guarded.url[0], "--name", "away", *who]
+        away = await asyncio.create_subprocess_exec(sys.executable, *command)
+        await until(lambda: subscriptions() == [AWAY], "the subscription")
+        away.kill()
+        await away.wait()
+        async with connect(guarded, 1, "alice", PASSWORD) as alice, connect(guarded, 1, "mallory", MALLORYS) as here:
+            await here.subscriber("orders", name="here")
+            await alice.subscriber("else", name="hers")
+            assert subscriptions() == [("alice|c", "hers"), AWAY, ("mallory|c", "here")]
+            users = load_users(guarded.users)
+            if how == "user removed":
+                fewer = {name: user for name, user in users.by_name.items() if name != "mallory"}
+                store_users(guarded.users, Users(fewer, users.secret))
+            else:
+                rights = guarded.network.topology_path.read_text()
+                guarded.network.topology_path.write_text(rights.replace("- orders", "- prices"))
+            assert guarded.reload() == ""
+            await until(lambda: subscriptions() == [("alice|c", "hers")], "the subscriptions to be dropped")
+            own, publisher = await alice.subscriber("orders", name="own"), await alice.publisher("orders")
+            sent = await publisher.put(b"nobody is waited for")
+            await (await own.receive()).accept()
+            await asyncio.wait_for(sent, 10.0)
+            for served in guarded.routers.values():
+                former = served.server.router.core.former.named("orders", AWAY, None)
+                assert former is not None
+                assert former.broken, "its client would not be told when it is back"
+        assert "subscription_dropped" in guarded.log() + guarded.log("b")
 
     guarded.play(story)

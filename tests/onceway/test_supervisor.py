@@ -186,6 +186,43 @@ async def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair:
     assert not await run.until_converged()
 
 
+async def test_bad_input_that_stays_ends_a_network_of_which_no_router_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where nobody can read the file of users any more; systemd sees that, and why."""
+    monkeypatch.setattr("onceway.host.supervisor.MOST_PAUSE_S", 0.4)
+    loaded = make_topology(["a"], [], tmp_path)
+    lines, fakes = Lines(), Fakes(loaded)
+    run = supervisor(loaded, fakes, lines)
+    told: list[str] = []
+    monkeypatch.setattr(run.notifier, "status", told.append)
+    running = await converged(run)
+    fakes.behaviours["a"] = "bad"
+    run.signal("a", signal.SIGKILL)
+    assert await asyncio.wait_for(running, BOUND_S) == 2
+    words = "topology.yaml: routers.a.amqp: port 127.0.0.1:5672 is in use; stop it"
+    assert f"[a] ended with exit code 2: {words}; starting again in 200ms" in lines.lines
+    assert f"[a] did not start: {words}" in lines.lines
+    assert told[-1] == f"a: dead: {words}"
+
+
+async def test_a_router_that_finds_bad_input_is_tried_again_while_others_run(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.host.supervisor.MOST_PAUSE_S", 0.1)
+    lines, fakes = Lines(), Fakes(pair)
+    run = supervisor(pair, fakes, lines)
+    running = await converged(run)
+    fakes.behaviours["b"] = "bad"
+    run.signal("b", signal.SIGKILL)
+    await lines.until(lambda: sum("[b] ended with exit code 2" in line for line in lines.lines) == 3)
+    fakes.behaviours["b"] = "good"
+    await lines.until(lambda: run.children["b"].state is State.READY)
+    assert run.children["b"].refusal == ""
+    run.stop()
+    assert await asyncio.wait_for(running, BOUND_S) == 0
+
+
 async def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

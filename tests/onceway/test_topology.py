@@ -425,6 +425,54 @@ def test_listeners_on_one_port_clash_unless_their_hosts_differ(one: str, other: 
     assert "is taken by routers.a.amqp (line 2)" in problems(text)[0]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (
+            "{amqp: '127.0.0.1:5672', interrouter: '10.0.0.1:7671'}",
+            "{amqp: '127.0.0.1:5672', interrouter: '10.0.0.2:7671'}",
+            "",
+        ),
+        (
+            "{amqp: '0.0.0.0:5672', interrouter: '10.0.0.1:7671'}",
+            "{amqp: '[::]:5672', interrouter: 'b.example:7671'}",
+            "",
+        ),
+        (
+            "{amqp: '0.0.0.0:5672', interrouter: '10.0.0.1:7671'}",
+            "{amqp: '10.0.0.2:5672', interrouter: '10.0.0.2:7671'}",
+            "",
+        ),
+        (
+            "{amqp: '10.0.0.1:5672', interrouter: '10.0.0.1:7671'}",
+            "{amqp: '10.0.0.1:5672', interrouter: '10.0.0.2:7671'}",
+            "amqp",
+        ),
+        (
+            "{amqp: '127.0.0.1:5672', interrouter: '10.0.0.1:7671'}",
+            "{amqp: '127.0.0.1:5672', interrouter: '10.0.0.1:7672'}",
+            "amqp",
+        ),
+        ("{amqp: '127.0.0.1:5672', interrouter: 7671}", "{amqp: 'localhost:5672', interrouter: 7672}", "amqp"),
+    ],
+)
+def test_a_place_that_every_machine_has_is_taken_on_its_own_machine_only(one: str, other: str, clash: str) -> None:
+    """By loopback or on every interface; a machine is the host by which the other routers reach one."""
+    routers = f"  a: {one[:-1]}, admin: 8671}}\n  b: {other[:-1]}, admin: 8672}}\n"
+    text = f"network: n\nrouters:\n{routers}links: [a - b]\ntrunks: {{tls: off}}\n"
+    if not clash:
+        assert len(topology.loads(text).routers) == 2
+        return
+    (said,) = problems(text)
+    assert f"is taken by routers.a.{clash}" in said
+
+
+def test_a_place_that_is_none_is_said_once() -> None:
+    for wrong in ("{x: 1}", "[1]", "a:b:c"):
+        (said,) = problems(f"network: n\nrouters: {{a: {{amqp: 1, interrouter: {wrong}, admin: 3}}}}\n")
+        assert said.startswith("t.yaml:2: routers.a.interrouter: ")
+
+
 def test_the_same_port_on_two_hosts_is_no_clash() -> None:
     loaded = topology.loads("network: n\nrouters: {a: {amqp: 'x:5672', interrouter: 'y:5672', admin: 1}}\n")
     assert loaded.routers["a"].interrouter == ("y", 5672)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -75,6 +76,34 @@ def test_a_broken_file_is_named_with_the_place(tmp_path: Path, text: str, said: 
         load_users(path, "net.yaml: sasl.users")
     assert str(caught.value).startswith(f"net.yaml: sasl.users: {path}")
     assert said in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")
+def test_a_file_that_root_replaces_stays_its_owner_s(tmp_path: Path) -> None:
+    """Routers that are not root's go on reading it."""
+    path, link = tmp_path / "users.json", tmp_path / "link.json"
+    store_users(path, Users())
+    os.chown(path, 65534, 65533)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    store_users(link, alice())
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (65534, 65533, 0o640)
+    assert link.is_symlink()
+    assert load_users(link) == load_users(path)
+
+
+def test_who_cannot_read_a_file_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UsageError) as caught:
+        load_users(tmp_path / "users.json", "net.yaml: sasl.users")
+    remedy = f"let user {os.geteuid()} read it"
+    assert (
+        str(caught.value) == f"net.yaml: sasl.users: {tmp_path}/users.json cannot be read: Permission denied; {remedy}"
+    )
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:

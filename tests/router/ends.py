@@ -23,11 +23,12 @@ class End:
         self.answered = False
         self.ended: tuple[str, Mapping[str, int], bool] | None = None  # condition, info, closed
         self.refused = False
+        self.why = ""
         self.parts = 0
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         assert not self.answered
-        self.refused = True
+        self.refused, self.why = True, description
         self.ended = (condition, info, True)
 
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from router.core.counters import OTHER, OWN_COUNTERS, CountersByAddress, Histogram, Timeline
+from router.config import AddressConfig
+from router.core.counters import (
+    BROKEN,
+    EXPIRED,
+    LOST_KEPT,
+    OTHER,
+    OWN_COUNTERS,
+    CountersByAddress,
+    Histogram,
+    Timeline,
+)
 from router.core.ports import Outcome
+from router.names import SUBSCRIPTION_BROKEN
 from tests.router.harness import TOPIC, Mesh
 
 
@@ -45,6 +56,30 @@ def test_lag_and_age_of_a_subscription_that_accepts_nothing() -> None:
     (one,) = mesh.cores["a"].addresses[TOPIC].status()["egress"]["subscribers"]  # type: ignore[index]
     assert one["not_accepted"] == 2
     assert one["oldest_s"] == pytest.approx(7.0, abs=0.1)
+
+
+def test_a_subscription_that_expired_is_counted_where_it_is_forgotten_and_a_broken_one_where_it_is_told() -> None:
+    mesh = Mesh("ab", address=AddressConfig(TOPIC, subscription_timeout_s=8.0))
+    mesh.subscriber("a", "s0")
+    mesh.subscriber("b", "s1", epoch=1, born=1, timeout_s=8.0).leave()
+    mesh.pass_time(20.0)
+    mesh.publisher("a").send("m0")
+    assert mesh.subscriber("b", "s1", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN
+    a, b = (mesh.cores[name].counters for name in "ab")
+    assert [each.of(TOPIC).subscriptions_expired for each in (a, b)] == [1, 1]
+    assert [each.of(TOPIC).subscriptions_broken for each in (a, b)] == [0, 1]
+    (expired, broken) = b.lost
+    assert [expired, broken] == [(TOPIC, "s1", "in", EXPIRED), (TOPIC, "s1", "in", BROKEN)]
+    assert mesh.now - 20.0 <= b.lost[expired] < b.lost[broken] == mesh.now
+
+
+def test_the_last_subscriptions_that_were_lost_are_remembered() -> None:
+    counters = CountersByAddress()
+    for i in range(LOST_KEPT + 2):
+        counters.note_lost(counters.of("orders"), "c", f"s{i}", EXPIRED, float(i))
+    counters.note_lost(counters.of("orders"), "c", "s2", EXPIRED, 1000.0)
+    assert [key[2] for key in counters.lost] == [*(f"s{i}" for i in range(3, LOST_KEPT + 2)), "s2"]
+    assert counters.of("orders").subscriptions_expired == LOST_KEPT + 3
 
 
 def test_addresses_that_clients_invent_share_their_counters() -> None:

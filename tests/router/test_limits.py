@@ -198,7 +198,8 @@ def test_silence_closes_the_connection() -> None:
     client.served.handle_timer(clients.now)
     (closing, _) = frames(client.served.data_to_send())[-1]
     assert (closing.error.condition, closing.error.description) == (LIMIT, "nothing heard for 4.0 s: idle-time-out 4 s")
-    assert reached(clients) == {"idle_timeout": 1}
+    assert reached(clients) == {}, "its machine has failed: no limit was reached"
+    assert clients.router.status()["limits"]["silent"] == 1
 
 
 def test_an_unsettled_map_too_large_is_refused() -> None:
@@ -245,7 +246,7 @@ def test_an_open_is_an_open_whatever_comes_with_it() -> None:
     error = frames(stranger.data_to_send())[-1][0].error
     assert (error.condition, "at most 1024" in error.description) == ("amqp:invalid-field", True)
     stranger.receive_eof(clients.now)
-    assert clients.router.status()["limits"] == {"half_open": 0, "connections": {}, "refused": {}}
+    assert clients.router.status()["limits"] == {"half_open": 0, "connections": {}, "refused": {}, "silent": 0}
 
 
 class Counted(Bookkeeping):

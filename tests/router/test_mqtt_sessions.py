@@ -399,6 +399,7 @@ def test_will_of_a_silent_client(world: World) -> None:
     assert answer(watcher) == []
     world.pass_time(2)
     assert texts(answer(watcher)) == [b"s"]
+    assert world.router.status()["limits"]["silent"] == 1
 
 
 @pytest.mark.parametrize(
@@ -488,6 +489,19 @@ def test_groups_that_a_reload_takes_away_are_gone_for_clients_and_for_those_that
     assert disconnect.reason is Reason.NOT_AUTHORIZED
     assert [session.client_id for session in world.router.mqtt.sessions.values()] == ["token"]
     assert subscribe(clients["token"], "b") == [Reason.GRANTED_QOS_2]
+
+
+def test_sessions_of_users_who_are_removed_are_over_also_where_their_client_is_away() -> None:
+    world = World()
+    clients = {name: world.connect(name, step=Success(name), properties=LASTING) for name in ("away", "kept", "other")}
+    for client in clients.values():
+        assert subscribe(client, "a") == [Reason.GRANTED_QOS_2]
+    clients["away"].lose()
+    world.router.revoke({"away", "kept"}, lambda _: (), {clients["kept"].connection})
+    world.settle()
+    assert [session.client_id for session in world.router.mqtt.sessions.values()] == ["kept", "other"]
+    entries = world.router.core.addresses["all"].subscriptions.entries
+    assert sorted(container for container, _ in entries) == ["kept|kept", "other|other"]
 
 
 def test_limit_of_connections() -> None:

@@ -17,6 +17,7 @@ from chaos.simulation.defects import (
     clients,
     corruptions,
     declared,
+    kinds,
     large,
     membership,
     proof,
@@ -33,7 +34,7 @@ from chaos.simulation.random.variations import NAMES, draw_variation
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world.world import World
 
-OF_ROUTERS = (proof, publishers, subscriptions, absences, membership, declared, changes, queues, large)
+OF_ROUTERS = (proof, publishers, subscriptions, absences, membership, declared, changes, queues, kinds, large)
 # What is taken away, and how the violation in the schedule of the same name begins:
 TAKEN = {name: taken for module in OF_ROUTERS for name, taken in module.TAKEN.items()}
 EASY_TO_LOSE = {name: taken for module in OF_ROUTERS for name, taken in module.EASY_TO_LOSE.items()}

@@ -31,7 +31,7 @@ from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.core.core import Core
-from router.core.counters import Counters, Timeline
+from router.core.counters import Counters, CountersByAddress, Timeline
 from router.core.deliveries import Deliveries
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet
@@ -90,8 +90,7 @@ def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
 
 
 def _counters(counters: Counters) -> dict[str, Any]:
-    new = Counters(counters.label)
-    return {name: getattr(new, name) for name in Counters.__slots__}
+    return vars(Counters(counters.label))
 
 
 def _records(records: Records) -> dict[str, Any]:
@@ -126,6 +125,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     PublisherEntry: _entry,
     Core: _core,
     Counters: _counters,
+    CountersByAddress: lambda _: {"lost": {}},
     Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
     Records: _records,
     Deliveries: _deliveries,

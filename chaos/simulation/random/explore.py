@@ -12,6 +12,7 @@ import math
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import accumulate, chain
 
 from amqp10.performatives import RCV_FIRST
@@ -42,7 +43,7 @@ PASSES_APART = 2
 IDLE = 5  # a router without clients is as likely to be cut off as so many with some
 SLACK_S = 15.0  # allowed at the end in addition to the timeouts
 FAULT_KINDS = frozenset(
-    (*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late", "declare", "forget")
+    (*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late", "declare", "forget", "reload")
 )
 QUITTERS = (UNIQUE, MEMORY)  # other publishers claim by their epoch what they then close
 
@@ -93,6 +94,7 @@ class Run:
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
+        self.topics = dict.fromkeys(plan.topics)  # routers that do not follow yet
         self.places = [(name, place) for name, place in plan.places if self.world.clients[name].state == "off"]
 
     # ------------------------------------------------------------------ what can happen
@@ -105,7 +107,7 @@ class Run:
         for client in self.clients:
             if client.state == "off" and not client.closed:
                 for name, site in w.sites.items():
-                    if site is not None:
+                    if site is not None and name not in self.topics:
                         events.append(("connect", client.name, name))
         return events
 
@@ -189,6 +191,7 @@ class Run:
             self.between_routers(events)
         if budget.get("declare"):
             events += [("declare", name, *file) for name in w.names for file in self.files()]
+        events += map(self.follows, self.topics)
         if budget.get("clock"):
             events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
         for client in self.clients:
@@ -267,7 +270,8 @@ class Run:
             if budget.get("forget") and client.state == "off" and client.kind != UNIQUE:
                 events += [("forget", router, name) for router, site in self.world.sites.items() if site is not None]
             if budget["quit"] and client.state == "off" and client.kind in QUITTERS and not client.closed:
-                events += [("quit", name, router) for router, site in self.world.sites.items() if site is not None]
+                up = [router for router, site in self.world.sites.items() if site is not None]
+                events += [("quit", name, router) for router in up if router not in self.topics]
         else:
             if budget["sfresh"] and not client.closing:
                 events.append(("sfresh", name))
@@ -275,6 +279,10 @@ class Run:
                 events.append(("srestart", name))
         if budget["close"] and client.state == "on" and not client.closing and self.may_leave(client):
             events.append(("close", name))
+
+    def follows(self, name: str) -> Event:
+        """The address becomes a queue at this router."""
+        return ("reload", name, {"addresses": (self.address,)})
 
     def files(self) -> Iterator[tuple[str, str]]:
         """What a router's file may come to declare."""
@@ -391,6 +399,8 @@ class Run:
             self.budget["bit"] -= 1
         elif kind == "tick":
             self.ticks += 1
+        elif kind == "reload":
+            del self.topics[event[1]]
         self.world.step(event)
         if kind == "hb":
             self.beats[event[1]] = self.world.now
@@ -447,6 +457,8 @@ class Run:
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))
+        for name in [*self.topics]:
+            self.step(self.follows(name))
         self.drain(choose, lambda: chain(w.undone(), self.apart()))
         w.drained()
 
@@ -508,7 +520,9 @@ class Run:
         self.close(self.pick)
 
     def begin(self) -> None:
-        Schedule(self.world).up(*[f"{client}@{router}" for client, router in self.places])
+        topic = replace(self.address, type="topic", priority=False)
+        schedule = Schedule(self.world).reload(self.plan.topics, addresses=(topic,))
+        schedule.up(*[f"{client}@{router}" for client, router in self.places])
         self.world.turns = self.plan.turns
 
 

@@ -268,6 +268,7 @@ class Plan:
     follows: tuple[tuple[str, str, float], ...] = ()  # (a kind of event, the fault that follows it, how likely)
     shows: bool = False  # publishers show unasked that they are there
     clocks: dict[str, Clock] = field(default_factory=dict)  # of routers whose clocks go at rates of their own
+    topics: str = ""  # routers for which the queue is a topic at first
     beginning: Beginning | None = None
 
     @property
@@ -285,6 +286,8 @@ class Plan:
         said += ["routers write in turns"] * self.turns
         if self.beginning is not None:
             said.append(f"begins like {self.beginning.schedule}")
+        if self.topics:
+            said.append(f"a topic at {self.topics} at first")
         if self.high is not None:
             said.append(f"{self.high} bytes may lie unread")
         return ", ".join(said)
@@ -355,7 +358,17 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
     plan = with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
-    return with_clocks(with_large(with_groups(with_forgotten(plan))))
+    return with_topics(with_clocks(with_large(with_groups(with_forgotten(plan)))))
+
+
+def with_topics(plan: Plan) -> Plan:
+    """In a part of the seeds a queue is a topic at first, and becomes one at one router after the other (protocol
+    16.13); all else is drawn as without, except that nobody is there from the start."""
+    rng = random.Random(f"{plan.family} {plan.seed} topics")
+    if not plan.rules.queue or "old" in plan.config or len(plan.names) == 1 or rng.random() >= 0.4:
+        return plan
+    topics = "".join(name for name in plan.names if rng.random() < 0.7) or plan.names
+    return replace(plan, topics=topics, places=(), weights=plan.weights | {"reload": rng.choice([0.2, 0.6, 2.0])})
 
 
 def with_clocks(plan: Plan) -> Plan:

@@ -81,6 +81,10 @@ NOT_RECORDED = {
     "queue_browser_sees_what_waits": "random schedules have no browsers",
     "queue_browsed_router_dies": "random schedules have no browsers",
     "queue_expires_where_nobody_has_credit": "its consumer never gives credit, so that what has no ttl waits for ever",
+    "queue_at_one_router_first": "a file changes in it: `plan.with_topics` draws that",
+    "queue_at_one_side_of_a_partition": "a file changes in it: `plan.with_topics` draws that",
+    "queue_at_a_router_that_follows_late": "a file changes in it: `plan.with_topics` draws that",
+    "queue_at_a_router_that_follows_alone": "a file changes in it: `plan.with_topics` draws that",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip
 """Schedules that are not recorded, and why."""

@@ -14,6 +14,7 @@ from chaos.simulation.scenarios import (
     changes,
     clients,
     declared,
+    kinds,
     large,
     membership,
     proof,
@@ -24,7 +25,19 @@ from chaos.simulation.scenarios import (
 
 SCENARIOS: dict[str, Callable[[Callable[..., Any]], None]] = {
     name: function
-    for module in (absences, changes, clients, declared, large, membership, proof, publishers, queues, subscriptions)
+    for module in (
+        absences,
+        changes,
+        clients,
+        declared,
+        kinds,
+        large,
+        membership,
+        proof,
+        publishers,
+        queues,
+        subscriptions,
+    )
     for name, function in vars(module).items()
     if isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 }

@@ -360,7 +360,9 @@ class Subscriber(Client):
     def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
         if condition == STOLEN:
             self.learn_epoch(info)
-        elif condition == SUBSCRIPTION_EXISTS or (condition == DETACH_FORCED and self.kind != RECOVERING):
+        elif condition == SUBSCRIPTION_EXISTS or (
+            condition == DETACH_FORCED and (self.kind != RECOVERING or self.state != "on")
+        ):
             pass  # and attach again
         elif condition == SUBSCRIPTION_BROKEN:
             if self.closing:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
 
+from onceway.base.metrics import Collector, Metric, Row
 from onceway.errors import UsageError
 from onceway.spark.errors import OptionError
 from onceway.spark.options import PATTERN, SourceOptions, source_options
@@ -111,7 +111,7 @@ class Service:
         server = None
         if self._metrics is not None:
             registry = CollectorRegistry(auto_describe=False)
-            registry.register(LogCollector(lambda: self.wal))
+            registry.register(Collector(METRICS, lambda: _slots_of(self.wal)))
             server, _ = start_http_server(self._metrics[1], self._metrics[0], registry)
         self.ingests.begin()
         if self._topics is not None:
@@ -177,40 +177,43 @@ def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> 
     }
 
 
-class LogCollector:
-    """The same for Prometheus, as it is when it is asked."""
+Slots = list[tuple[Sequence[str], dict[str, Any]]]
+"""Topic and partition of each slot, and its status."""
 
-    def __init__(self, wal: Callable[[], Wal]) -> None:
-        self._wal = wal
 
-    def collect(self) -> Iterable[Metric]:
-        labels = ["topic", "partition"]
-        held = GaugeMetricFamily("onceway_ingest_held", "A receiver holds this partition's lease.", labels=labels)
-        rows = GaugeMetricFamily("onceway_ingest_rows", "Rows received since the log began.", labels=labels)
-        size = GaugeMetricFamily("onceway_ingest_log_bytes", "Payload bytes in the log.", labels=labels)
-        lag = GaugeMetricFamily(
-            "onceway_ingest_reader_lag_rows", "Rows that a query has not committed.", labels=[*labels, "reader"]
-        )
-        behind = GaugeMetricFamily(
-            "onceway_ingest_reader_lag_bytes", "Payload bytes of these rows.", labels=[*labels, "reader"]
-        )
-        under_way = GaugeMetricFamily(
-            "onceway_ingest_reader_batch_rows",
-            "Rows of a batch that runs for some seconds.",
-            labels=[*labels, "reader"],
-        )
-        wal = self._wal()
-        for slot in status_of(wal)["slots"]:
-            of = [slot["topic"], str(slot["partition"])]
-            if slot["slot"] not in wal.before:
-                held.add_metric(of, float(bool(slot["holder"])))
-            rows.add_metric(of, slot["end"])
-            size.add_metric(of, slot["bytes"])
-            for name, reader in slot["readers"].items():
-                lag.add_metric([*of, name], reader["rows"])
-                behind.add_metric([*of, name], reader["bytes"])
-                under_way.add_metric([*of, name], reader["batch"]["rows"] if "batch" in reader else 0)
-        return [held, rows, size, lag, behind, under_way]
+def _slots_of(wal: Wal) -> Slots:
+    """With `received` where somebody is to receive it: not of slots from before the topic had as many partitions."""
+    return [
+        ([slot["topic"], str(slot["partition"])], {**slot, "received": slot["slot"] not in wal.before})
+        for slot in status_of(wal)["slots"]
+    ]
+
+
+def _of_slots(read: Callable[[dict[str, Any]], float]) -> Callable[[Slots], Iterable[Row]]:
+    return lambda slots: ((of, (read(slot),)) for of, slot in slots)
+
+
+def _of_readers(read: Callable[[dict[str, Any]], float]) -> Callable[[Slots], Iterable[Row]]:
+    return lambda slots: (
+        ((*of, name), (read(reader),)) for of, slot in slots for name, reader in slot["readers"].items()
+    )
+
+
+OF_SLOT: Final = ("topic", "partition")
+OF_READER: Final = (*OF_SLOT, "reader")
+METRICS: Final[tuple[Metric[Slots], ...]] = (
+    Metric("onceway_ingest_held", "gauge", "1 while a receiver holds this partition's lease",
+           lambda slots: ((of, (float(bool(slot["holder"])),)) for of, slot in slots if slot["received"]), OF_SLOT),
+    Metric("onceway_ingest_rows", "gauge", "Rows received since the log began", _of_slots(lambda slot: slot["end"]),
+           OF_SLOT),
+    Metric("onceway_ingest_log_bytes", "gauge", "Payload in the log", _of_slots(lambda slot: slot["bytes"]), OF_SLOT),
+    Metric("onceway_ingest_reader_lag_rows", "gauge", "Rows that a query has not committed",
+           _of_readers(lambda reader: reader["rows"]), OF_READER),
+    Metric("onceway_ingest_reader_lag_bytes", "gauge", "Payload of these rows",
+           _of_readers(lambda reader: reader["bytes"]), OF_READER),
+    Metric("onceway_ingest_reader_batch_rows", "gauge", "Rows of a batch that runs for some seconds",
+           _of_readers(lambda reader: reader["batch"]["rows"] if "batch" in reader else 0), OF_READER),
+)  # fmt: skip
 
 
 def table_of(status: dict[str, Any], now: float) -> Sequence[str]:

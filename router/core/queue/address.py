@@ -43,9 +43,10 @@ class QueueAddress(Address):
     def data_of_its_owner(self, data: bytes) -> bytes:
         return data[GROUPS_SIZE:]
 
-    def is_empty(self) -> bool:
+    @property
+    def is_unused(self) -> bool:
         self.queue_egress.forget_nobody()
-        return super().is_empty() and not self.browsing.browsers
+        return super().is_unused and not self.browsing.browsers
 
     def router_down(self, router: str) -> None:
         super().router_down(router)

@@ -52,7 +52,7 @@ class Browsing:
         browser = self.browsers[port]
         port.send_waiting()
         if again and not browser.left:
-            browser.left = sorted(self.core.members.everybody())
+            browser.left = sorted(self.core.kinds.everybody(self.address.name))
         self.go_on(browser)
 
     def go_on(self, browser: Browser) -> None:
@@ -61,7 +61,7 @@ class Browsing:
             router, most = browser.left[0], min(browser.port.room(), MOST)
             if most <= 0:
                 return
-            if router != self.core.name and router not in self.core.up:
+            if router not in self.core.kinds.everybody(self.address.name):
                 del browser.left[0]
                 continue
             browser.asked = True

@@ -85,7 +85,7 @@ class QueueRecords(Records):
     def note_claim(self, publisher: Publisher) -> None:
         """Any consumer may hold what the publisher sends again, until it has been heard (protocol 16.4)."""
         entries = list(self.subscriptions.values())
-        self.doubts[publisher] = Doubt(list(publisher.expected), entries, self.core.members.everybody())
+        self.doubts[publisher] = Doubt(list(publisher.expected), entries, self.core.kinds.everybody(self.address.name))
 
     def heard_all(self, publisher: Publisher, router: str) -> None:
         """That router has answered the claim, and has said before what its consumers hold."""

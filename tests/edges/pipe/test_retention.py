@@ -115,7 +115,7 @@ async def test_a_full_disk_that_pushes_wait_for_gets_room_from_retention_and_fro
         await asyncio.Future()
 
     clock, held = Clock(), 0
-    monkeypatch.setattr("edges.store.embedded.low_on_room", lambda path, reserve: held >= 10)
+    monkeypatch.setattr("edges.store.embedded.room", lambda path, reserve: 9 - held)
     async with opened(tmp_path, clock) as log:
         await write(log, 10)
         held = 10

@@ -153,14 +153,14 @@ async def test_nothing_is_appended_while_the_disk_is_low_and_trims_go_on(
 ) -> None:
     store = EmbeddedStore(tmp_path / "s")
     await append(store, "a", b"1", b"2")
-    monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: True)
+    monkeypatch.setattr(embedded, "room", lambda path, reserve: -1)
     with pytest.raises(StoreFull, match="s: the disk is almost full; make room"):
         await append(store, "a", b"3")
     batch = Batch()
     batch.put("key", b"value")
     batch.trim("a", 1)
     assert (await store.commit(batch)).removed == {"a": 1}
-    monkeypatch.setattr(embedded, "low_on_room", lambda path, reserve: False)
+    monkeypatch.setattr(embedded, "room", lambda path, reserve: 0)
     assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
     await store.close()
 

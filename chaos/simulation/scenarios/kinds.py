@@ -1,0 +1,87 @@
+"""A topic becomes a queue while routers run, at some of them first (protocol 16.13).
+
+Read `queues.py` for who holds a delivery of a queue, `changes.py` for other files that change.
+"""
+
+from __future__ import annotations
+
+from chaos.simulation.scenarios.queues import M0, SHORT_QUEUE
+from chaos.simulation.scenarios.schedule import PUBLISHER_EXPIRY_S, SHORT, P, S, Schedule, Worlds
+from chaos.simulation.world.checker import Violation
+from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.subscribers import Subscriber
+from router.core.messages import PeerProtocolError
+from router.names import DETACH_FORCED
+
+
+def _topics(world: Worlds, names: str, publishers: list[Publisher], subscribers: list[Subscriber]) -> Schedule:
+    """Nobody has attached, and the address is a topic everywhere."""
+    s = Schedule(world(names, publishers, subscribers, strict=False, address=SHORT_QUEUE)).run()
+    return s.reload(names, addresses=(SHORT,)).run()
+
+
+def _becomes_a_queue(s: Schedule, names: str) -> Schedule:
+    return s.reload(names, addresses=(SHORT_QUEUE,)).run()
+
+
+def _tries(s: Schedule, client: str, router: str) -> str:
+    """It attaches, or is refused: the condition."""
+    c = s.w.clients[client]
+    c.refusals.clear()
+    s.run(place=((client, router),), until=lambda: bool(c.refusals) or c.state == "on")
+    return c.refusals[0] if c.refusals else ""
+
+
+def queue_at_one_router_first(world: Worlds) -> None:
+    """A's file makes it a queue, B's does not yet: neither P nor S0 is taken, at either of them. Then they meet."""
+    s = _becomes_a_queue(_topics(world, "AB", [P()], [S()]), "A")
+    told = [_tries(s, client, router) for client in ("p0", "s0") for router in "AB"]
+    _becomes_a_queue(s, "B").up("s0@A", "p0@B").send("p0").run()
+    assert told == [DETACH_FORCED] * 4
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_at_one_side_of_a_partition(world: Worlds) -> None:
+    """A is cut off, becomes a queue there, and gets S0; B gets P0, as a topic. The two meet: S0 is none of P0's. When
+    P0 has gone, B follows, and S0 gets what P1 sends there."""
+    s = _topics(world, "AB", [P("p0"), P("p1")], [S()]).step("part", "A").run()
+    _becomes_a_queue(s, "A").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").step("heal")
+    try:
+        s.run()
+    except PeerProtocolError as error:  # the same comes in the next session, and in each after that
+        raise Violation(f"G4 they never stay in session: {error}") from error
+    s.step("close", "p0").run().pass_time(PUBLISHER_EXPIRY_S).run()
+    _becomes_a_queue(s, "B").attach("p1@B").send("p1").run()
+    assert s.accepted("s0") == {("p1", 0)}
+    s.finish()
+
+
+def queue_at_a_router_that_follows_late(world: Worlds) -> None:
+    """A and B become a queue while C is cut off. S0 holds m0 and is away when C follows: it is an orphan there, too.
+    P sends m0 again at C, which S1 is at."""
+    s = _topics(world, "ABC", [P()], [S("s0"), S("s1")]).step("part", "C").run()
+    _becomes_a_queue(s, "AB").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").hold(("accept",))
+    s.send("p0").run().lose("s0").run().step("heal").run()
+    _becomes_a_queue(s, "C").attach("s1@C").lose("p0").run().attach("p0@C")
+    assert not s.w.subscriber("s1").in_hand, "G2 s1 is given what s0 holds"
+    s.release().attach("s0@C").run()
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_at_a_router_that_follows_alone(world: Worlds) -> None:
+    """The same, but C follows while it is cut off: nobody tells it of S0, so it takes neither S1 nor P."""
+    s = _topics(world, "ABC", [P()], [S("s0"), S("s1")]).step("part", "C").run()
+    _becomes_a_queue(s, "AB").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").hold(("accept",))
+    s.send("p0").run()
+    _becomes_a_queue(s, "C")
+    told = _tries(s, "s1", "C")
+    s.lose("p0").run()
+    _tries(s, "p0", "C")
+    s.run()
+    assert not s.w.subscriber("s1").in_hand, "G2 s1 is given what s0 holds"
+    assert told == DETACH_FORCED
+    s.release().step("heal").run().attach("p0@A").run()
+    assert s.accepted("s0") == {M0}
+    s.finish()

@@ -1,0 +1,109 @@
+"""The files that a topology file names, and what a reload says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from onceway.access import authentication
+from onceway.access.files import Files, difference, out_of_reach
+from onceway.access.tls import profile_context
+from onceway.access.users import User, Users, store_users, with_password
+from onceway.topology import Topology, loads
+from router.reporting import NO_LOG
+from tests.pki import Pki
+
+FILE = """
+network: n
+tls: {t: {certificate: pki/router.pem, ca: pki/ca.pem, revoked: pki/revoked.pem, clients: optional}}
+sasl: {users: users.json%s}
+%s
+routers:
+  a: {amqp: 5672, amqps: 5671, tls: t, interrouter: 7671, admin: 8671}
+"""
+
+
+def topology(directory: Path, sasl: str = "", more: str = "") -> Topology:
+    return loads(FILE % (sasl, more), "n.yaml", directory)
+
+
+def read(at: Topology) -> Files:
+    return Files((profile_context(at, "t", "a", NO_LOG), None), authentication.load(at))
+
+
+def keys(path: Path, *names: str) -> None:
+    made = [jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
+            for _ in names]  # fmt: skip
+    path.write_text(json.dumps({"keys": [{**key, "kid": name} for key, name in zip(made, names, strict=True)]}))
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    pki = Pki(tmp_path / "pki")
+    pki.certificate("router", "localhost")
+    pki.revoked()
+    return pki
+
+
+def test_each_change_in_another_file_has_its_line(tmp_path: Path, pki: Pki) -> None:
+    users, jwks = tmp_path / "users.json", tmp_path / "jwks.json"
+    ada, bob, eve = (User(with_password(name), ("ops",)) for name in ("ada", "bob", "eve"))
+    secret = Users().secret
+    store_users(users, Users({"ada": ada, "bob": bob, "eve": eve}, secret))
+    keys(jwks, "old")
+    at = topology(tmp_path, ", tokens: {keys: jwks.json, issuer: i, audience: o}")
+    before = read(at)
+    assert difference(before, read(at)) == []
+
+    moved, other = User(bob.verifiers, ("ops", "sales")), User(with_password("other"), eve.groups)
+    store_users(users, Users({"bob": moved, "eve": other, "fay": ada}, secret))
+    keys(jwks, "old", "new")
+    pki.ca.write_bytes(pki.ca.read_bytes() + Pki(tmp_path / "another").ca.read_bytes())
+    pki.revoked(pki.certificate("gone"))
+    pki.certificate("router", "localhost")
+    lines = difference(before, read(at))
+    assert lines[:4] == [
+        "removed user ada",
+        "added user fay",
+        "changed password of user eve",
+        "changed groups of user bob ops -> ops, sales",
+    ]
+    assert lines[4].startswith(f"read again {tmp_path}/pki/router.pem, valid until 20")
+    assert lines[5:] == [
+        f"read again {tmp_path}/pki/ca.pem, authorities",
+        f"read again {tmp_path}/pki/revoked.pem, revoked certificates",
+        f"read again {jwks}, keys old, new",
+    ]
+
+
+def test_of_very_many_users_the_first_are_named(tmp_path: Path, pki: Pki) -> None:
+    store_users(tmp_path / "users.json", Users())
+    before = read(topology(tmp_path))
+    store_users(tmp_path / "users.json", Users({f"{number:03}": User({}) for number in range(150)}))
+    lines = difference(before, read(topology(tmp_path)))
+    assert [len(lines), lines[0], lines[-1]] == [101, "added user 000", "added user: 50 more"]
+
+
+def test_a_declared_subscription_that_nobody_may_have_is_named(tmp_path: Path, pki: Pki) -> None:
+    store_users(tmp_path / "users.json", Users({"ada": User({}, ("ops",)), "bob": User({})}))
+    declared = "addresses: [{match: orders, subscriptions: [{user: %s, container: c, name: n}]}]"
+    policies = "\npolicies: [{groups: [ops], receive: [orders]}]"
+
+    def said(user: str, more: str = "", sasl: str = "") -> list[str]:
+        at = topology(tmp_path, sasl, declared % user + more)
+        return out_of_reach(at, authentication.load(at))
+
+    def line(user: str, reason: str) -> list[str]:
+        what = f"address orders: publishers wait for the declared subscription {user}|c/n, and {reason}"
+        return [f"{what}: remove it from the file, or let the user have it again"]
+
+    assert said("ada") == said("ada", policies) == said("bob") == []
+    assert said("bob", policies) == line("bob", "no policy lets user bob receive from it")
+    assert said("eve") == line("eve", "there is no user eve")
+    by_certificate = ", certificates: [{from: common_name}]"
+    assert said("eve", sasl=by_certificate) == [], "a certificate may say who that is"
+    assert said("eve", policies, by_certificate) == line("eve", "no policy lets user eve receive from it")
