@@ -274,7 +274,6 @@ class _Plan:
 def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], guarding: Guarding) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
-    from onceway.base.values import format_host_port
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
     from onceway.state.checked_file import load_kept
@@ -318,7 +317,7 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], 
         for pipe in pipes
         if any(store == name for store, _, _ in pipe.stores)
     ]
-    routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
+    routers = urls or loaded.urls()
     guarding = Guarding(what, next(iter(profiles)))
     return _Plan(name, routers, host, port, plans, guarding, next(iter(kept), ""), next(iter(measured), None))
 

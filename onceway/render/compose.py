@@ -29,7 +29,8 @@ def compose(topology: Topology, *, image: str, publish: str | None) -> str:
     def place(name: str) -> RouterAddress:
         address = topology.routers[name]
         inside = _inside(name)
-        return RouterAddress((name, address.amqp[1]), (inside, address.interrouter[1]), (inside, address.admin[1]))
+        hosts = {"amqp": name, "interrouter": inside, "admin": inside}
+        return RouterAddress({key: (host, address[key][1]) for key, host in hosts.items()})
 
     # Compose takes $ for the beginning of a variable.
     file = placed(topology, place).replace("$", "$$")
@@ -41,7 +42,7 @@ def compose(topology: Topology, *, image: str, publish: str | None) -> str:
         "configs": {"topology": {"content": file}},
     }
     host = f"[{publish}]" if publish and ":" in publish else publish
-    urls = ",".join(f"amqp://{host or name}:{topology.routers[name].amqp[1]}" for name in topology.routers)
+    urls = ",".join(f"amqp://{host or name}:{topology.routers[name]['amqp'][1]}" for name in topology.routers)
     head = _HEAD.format(network=topology.network, urls=urls, first=next(iter(topology.routers)), file=FILE)
     return head + dump(document)
 
@@ -61,7 +62,7 @@ def _service(topology: Topology, name: str, image: str, publish: str | None) -> 
         "configs": [{"source": "topology", "target": FILE}],
         "volumes": [{"type": "volume", "source": f"{name}-state", "target": STATE}],
         "healthcheck": {
-            "test": ["CMD", "onceway", "status", f"http://{_inside(name)}:{address.admin[1]}"],
+            "test": ["CMD", "onceway", "status", f"http://{_inside(name)}:{address['admin'][1]}"],
             "interval": "10s",
             "timeout": "15s",
             # A network that starts after the death of all its routers may wait so long before it is ready.
@@ -83,7 +84,7 @@ def _service(topology: Topology, name: str, image: str, publish: str | None) -> 
         },
     }
     if publish is not None:
-        port = address.amqp[1]
+        port = address["amqp"][1]
         service["ports"] = [{"target": port, "published": str(port), "host_ip": publish, "protocol": "tcp"}]
     return service
 
@@ -93,7 +94,7 @@ def _check_published(topology: Topology) -> None:
     first: dict[int, str] = {}
     problems = []
     for name, address in topology.routers.items():
-        port = address.amqp[1]
+        port = address["amqp"][1]
         other = first.setdefault(port, name)
         if other != name:
             what = f"port {port} is that of router {other}, and one Docker host would publish both"

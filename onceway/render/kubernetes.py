@@ -55,7 +55,7 @@ def kubernetes(topology: Topology, target: Target) -> str:
     def place(name: str) -> RouterAddress:
         # A pod's /etc/hosts has this name, so that the router can listen before DNS knows it.
         host = f"{target.name}-{ordinals[name]}.{target.routers}.{target.namespace}.svc.{target.cluster_domain}"
-        return RouterAddress((host, first.amqp[1]), (host, first.interrouter[1]), (host, first.admin[1]))
+        return RouterAddress({key: (host, first[key][1]) for key in ("amqp", "interrouter", "admin")})
 
     documents = [
         _object("v1", "ConfigMap", f"{target.name}-topology", target, data={"topology.yaml": placed(topology, place)}),
@@ -72,7 +72,7 @@ def kubernetes(topology: Topology, target: Target) -> str:
         _network_policy(target, first),
     ]
     head = _HEAD.format(
-        network=topology.network, name=target.name, namespace=target.namespace, port=first.amqp[1], file=FILE
+        network=topology.network, name=target.name, namespace=target.namespace, port=first["amqp"][1], file=FILE
     )
     return head + dump(*documents)
 
@@ -87,7 +87,7 @@ def _object(version: str, kind: str, name: str, target: Target, **rest: Any) -> 
 
 
 def _ports(address: RouterAddress, *names: str) -> list[dict[str, Any]]:
-    return [{"name": name, "port": getattr(address, name)[1], "targetPort": name} for name in names]
+    return [{"name": name, "port": address[name][1], "targetPort": name} for name in names]
 
 
 def _headless(target: Target, address: RouterAddress) -> dict[str, Any]:
@@ -162,9 +162,7 @@ def _container(topology: Topology, target: Target, address: RouterAddress) -> di
         "image": target.image,
         "command": ["sh", "-c", _as_router(topology, f'exec onceway router {FILE} "$1"')],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-        "ports": [
-            {"name": name, "containerPort": getattr(address, name)[1]} for name in ("amqp", "interrouter", "admin")
-        ],
+        "ports": [{"name": name, "containerPort": address[name][1]} for name in ("amqp", "interrouter", "admin")],
         # A failure of it does not matter: SIGTERM drains, too, but for a shorter time.
         "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _as_router(topology, drain)]}}},
         "startupProbe": probe("/healthz", 1, 60),
@@ -197,7 +195,7 @@ def _network_policy(target: Target, address: RouterAddress) -> dict[str, Any]:
         return {"protocol": protocol, "port": number}
 
     routers = {"podSelector": {"matchLabels": _selector(target)}}
-    between, admin = port(address.interrouter[1]), port(address.admin[1])
+    between, admin = port(address["interrouter"][1]), port(address["admin"][1])
     readers: list[dict[str, Any]] = [{"podSelector": {}}]  # of this namespace
     if target.monitoring is not None:
         readers.append({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": target.monitoring}}})
@@ -205,7 +203,7 @@ def _network_policy(target: Target, address: RouterAddress) -> dict[str, Any]:
         "podSelector": {"matchLabels": _selector(target)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [
-            {"ports": [port(address.amqp[1])]},
+            {"ports": [port(address["amqp"][1])]},
             {"from": [routers], "ports": [between]},
             {"from": readers, "ports": [admin]},
         ],

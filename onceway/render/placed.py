@@ -43,7 +43,7 @@ def placed(topology: Topology, place: Callable[[str], RouterAddress]) -> str:
 
 def _router(address: RouterAddress, node: yaml.MappingNode) -> yaml.MappingNode:
     kept = [(key, value) for key, value in node.value if key.value not in (*_LISTENERS, "host")]
-    places = {key: getattr(address, key) for key in _LISTENERS}
+    places = {key: address[key] for key in _LISTENERS}
     hosts = {host for host, _ in places.values()}
     if len(hosts) == 1:
         listeners = [
@@ -79,7 +79,7 @@ def check_ports(topology: Topology) -> None:
     """A container has one address, and no privileges. ConfigError names every router that needs more."""
     problems = []
     for name, address in topology.routers.items():
-        ports = {key: getattr(address, key)[1] for key in _LISTENERS}
+        ports = {key: address[key][1] for key in _LISTENERS}
         place = f"routers.{name}"
         for port, count in Counter(ports.values()).items():
             if count > 1:

@@ -115,7 +115,7 @@ def _unit(
     topology: Topology, names: Sequence[str], start: Sequence[str], name: str, who: str, user: str | None
 ) -> Unit:
     addresses = [topology.routers[router] for router in names]
-    ports = [place[1] for one in addresses for place in (one.amqp, one.interrouter, one.admin)]
+    ports = [place[1] for one in addresses for place in one.listeners.values()]
     text = _UNIT.format(
         install=f"Put this file into /etc/systemd/system and run: systemctl enable --now {name}",
         network=topology.network,

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from onceway.base.values import format_duration, format_host_port
 from onceway.topology.document import ConfigError, Problem, Problems, compose
-from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.listeners import HostPort, RouterAddress
+from onceway.topology.model import Link, Topology
 from onceway.topology.sections import read_topology
 
 __all__ = [

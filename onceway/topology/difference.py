@@ -14,7 +14,8 @@ from onceway.base.values import format_duration, format_host_port, format_size
 from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
-from onceway.topology.model import SCHEMES, Topology
+from onceway.topology.listeners import BY_KEY
+from onceway.topology.model import Topology
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS
@@ -231,14 +232,16 @@ def _routers(old: Topology, new: Topology) -> Iterator[Change]:
     for name, place in new.routers.items():
         if name not in old.routers:
             continue
-        for key in (*SCHEMES, "interrouter", "admin", "tls"):
-            form = "count" if key == "tls" else "place"
-            text = _changed(key, getattr(old.routers[name], key), getattr(place, key), form)
+        before = old.routers[name]
+        for text in (
+            *(_changed(key, before.listeners.get(key), place.listeners.get(key), "place") for key in BY_KEY),
+            _changed("tls", before.tls, place.tls, "count"),
+        ):
             if text:
                 yield Change(text, name, restart=True)
         if name in old.limits or name in new.limits:
-            before = old.limits.get(name, old.settings.limits)
-            yield from _limits("limits", before, new.limits.get(name, new.settings.limits), name)
+            limits = old.limits.get(name, old.settings.limits)
+            yield from _limits("limits", limits, new.limits.get(name, new.settings.limits), name)
 
 
 def _links(old: Topology, new: Topology) -> Iterator[Change]:

@@ -25,7 +25,16 @@ from onceway.base.values import (
 from onceway.topology.admin import read_admin
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
-from onceway.topology.model import SCHEMES, SECURE, HostPort, Link, RouterAddress, Topology
+from onceway.topology.listeners import (
+    BY_KEY,
+    FOR_CLIENTS,
+    FOR_OTHERS,
+    LISTENERS,
+    SECURE,
+    HostPort,
+    RouterAddress,
+)
+from onceway.topology.model import Link, Topology
 from onceway.topology.mqtt import read_mqtt
 from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.policies import read_policies
@@ -81,8 +90,8 @@ ADDRESS_KEYS: Final = (
     "retention",
     "user",
 )
-ROUTER_KEYS: Final = (*SCHEMES, "interrouter", "admin", "host", "tls", "limits")
-_PORTS: Final = ("amqp", "interrouter", "admin")
+ROUTER_KEYS: Final = (*BY_KEY, "host", "tls", "limits")
+_ROUTER: Final = "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}"
 
 _MOST: Final = float(1 << 40)
 
@@ -143,7 +152,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     mqtt, addresses = read_mqtt(top.get("mqtt"), addresses, defaults)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if "trunks" not in top:
-        check_trunks_stay(top.get("links", root), {end: routers[end].interrouter for link in links for end in link[:2]})
+        ends = (end for link in links for end in link[:2])
+        check_trunks_stay(top.get("links", root), {end: routers[end]["interrouter"] for end in ends})
     if problems.found:
         return None
     assert network is not None
@@ -333,17 +343,21 @@ def _read_routers(entry: Entry | None, host: str, tls: Mapping[str, TlsProfile])
 
 
 def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: list[_Taken]) -> RouterAddress:
-    fields = item.fields(ROUTER_KEYS, "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}", required=_PORTS)
-    fields = fields or {}
+    read = item.fields(ROUTER_KEYS, _ROUTER)
+    fields = read or {}
+    required = (*((FOR_CLIENTS[0],) if fields.keys().isdisjoint(FOR_CLIENTS) else ()), *FOR_OTHERS)
+    for key in required if read is not None else ():
+        if key not in fields:
+            item.problem(f"{key} is missing", f"add {key}: ...")
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
     listeners: dict[str, HostPort] = {}
-    for key in dict.fromkeys((*_PORTS, *SCHEMES)):
+    for key in BY_KEY:
         address: HostPort | None = None
         if key in fields:
             address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
         if address is not None:
-            if key == "interrouter" and is_unspecified(address[0]):
+            if BY_KEY[key].reach == "neighbours" and is_unspecified(address[0]):
                 fields[key].problem(
                     f"{format_host_port(address)} is no address that a neighbour can connect to",
                     "write the host by which the other routers reach this one",
@@ -358,22 +372,23 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
                     break
             else:
                 taken.append(one)
-        if key in _PORTS or key in fields:
+        if key in required or key in fields:
             listeners[key] = address or (host, 0)
-    secure = [fields[key] for key in SECURE if key in fields]
+    secure = [fields[key] for key in BY_KEY if key in SECURE and key in fields]
     if secure and "tls" not in fields:
         secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
     if "tls" in fields and not secure:
-        fields["tls"].problem("no listener has TLS", "add amqps, wss or mqtts: a port for clients with TLS")
-    return RouterAddress(**listeners, tls=read_profile_name(fields.get("tls"), tls))
+        *some, last = (row.key for row in LISTENERS if row.secure)
+        fields["tls"].problem("no listener has TLS", f"add {', '.join(some)} or {last}: a port for clients with TLS")
+    return RouterAddress(listeners, read_profile_name(fields.get("tls"), tls))
 
 
 def _check_no_mqtt(entry: Entry | None) -> None:
     """A listener for MQTT needs the section that says which topics there are."""
     for item in (entry.entries("a mapping of routers") or {}).values() if entry is not None else ():
-        fields = item.entries("a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}") or {}
-        for key in ("mqtt", "mqtts"):
-            if key in fields:
+        fields = item.entries(_ROUTER) or {}
+        for key, row in BY_KEY.items():
+            if row.needs == "mqtt" and key in fields:
                 fields[key].problem(
                     "a listener for MQTT, and no topics", 'add a section mqtt: {topics: {"#": ADDRESS}}'
                 )
@@ -383,7 +398,7 @@ def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: L
     """Of the routers that have `limits` of their own; whatever else is wrong with them has been said."""
     found: dict[str, Limits] = {}
     for name, item in (entry.entries("a mapping of routers") or {}).items() if entry is not None else ():
-        fields = item.entries("a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}") or {}
+        fields = item.entries(_ROUTER) or {}
         if "limits" in fields:
             found[name] = read_limits(fields["limits"], settings, limits)
     return found

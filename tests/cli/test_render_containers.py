@@ -112,7 +112,9 @@ def test_routers_in_compose_reach_each_other_by_name_in_a_network_of_their_own()
     document = yaml.safe_load(rendered("compose", TRIANGLE))
     inside = loads(document["configs"]["topology"]["content"])
     assert without_places(inside) == without_places(load(TRIANGLE))
-    assert inside.routers["b"] == RouterAddress(("b", 5673), ("b.routers", 7672), ("b.routers", 8672))
+    assert inside.routers["b"] == RouterAddress(
+        {"amqp": ("b", 5673), "interrouter": ("b.routers", 7672), "admin": ("b.routers", 8672)}
+    )
     assert document["networks"]["routers"]["internal"] is True
     service = document["services"]["b"]
     assert service["command"] == ["router", FILE, "b"]
@@ -159,7 +161,9 @@ def test_pods_reach_each_other_by_the_names_of_the_headless_service(tmp_path: Pa
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
     assert without_places(inside) == without_places(load(path))
     host = "mq-1.mq-routers.prod.svc.k8s.lan"
-    assert inside.routers["b"] == RouterAddress((host, 5672), (host, 7671), (host, 8671))
+    assert inside.routers["b"] == RouterAddress(
+        {"amqp": (host, 5672), "interrouter": (host, 7671), "admin": (host, 8671)}
+    )
     headless = found["Service mq-routers"]["spec"]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
     assert found["StatefulSet"]["spec"]["serviceName"] == "mq-routers"
