@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def systemd(
         chosen = [known_router(loaded, name.strip()) for name in (only or ",".join(loaded.routers)).split(",")]
         names = [name for name in loaded.routers if name in chosen]
         unit = host_unit(loaded, names, command=program, file=installed, user=user)
-    _give(file, output, unit.name, unit.text)
+    _give(file, output, {unit.name: unit.text})
 
 
 def _default_image() -> str:
@@ -156,7 +157,7 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     default="127.0.0.1",
     show_default=True,
     callback=_host,
-    help="Publish the routers' AMQP ports at this address of the Docker host.",
+    help="Publish the ports for clients at this address of the Docker host.",
 )
 @click.option("--no-publish", is_flag=True, help="Publish no port: clients are containers in the network `clients`.")
 @_NO_REPLICAS
@@ -164,12 +165,13 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def compose(file: str, image: str, publish: str, no_publish: bool, output: Path | None) -> None:
     """A Compose file that runs the whole network on one Docker host.
 
-    Each router of FILE is a service. Routers keep the ports of FILE and get hosts of their own. AMQP ports are
-    published on the Docker host.
+    Each router and each store of FILE is a service. They keep the ports of FILE and get hosts of their own. The ports
+    for clients are published on the Docker host. With --output the topology files that the services mount are written,
+    too; the head of the Compose file has the commands that bring them certificates, users and keys.
     """
     from onceway.render.compose import compose as write
 
-    _give(file, output, "compose.yaml", write(_load(file), image=image, publish=None if no_publish else publish))
+    _give(file, output, write(_load(file), image=image, publish=None if no_publish else publish))
 
 
 def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -183,6 +185,12 @@ def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) ->
 def _domain(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?", value):
         raise click.BadParameter(f'"{value}" is no domain; write for example cluster.local', ctx, param)
+    return value
+
+
+def _storage(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,9}[KMGTP]i", value):
+        raise click.BadParameter(f'"{value}" is no size of a volume; write for example 10Gi', ctx, param)
     return value
 
 
@@ -206,6 +214,9 @@ def _domain(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_namespace,
     help="Pods of this namespace may read metrics, too. Otherwise only pods of --namespace may.",
 )
+@click.option(
+    "--storage", metavar="SIZE", default="10Gi", show_default=True, callback=_storage, help="Of each store's volume."
+)
 @_NO_REPLICAS
 @_OUTPUT
 def kubernetes(
@@ -215,12 +226,15 @@ def kubernetes(
     namespace: str,
     cluster_domain: str,
     monitoring: str | None,
+    storage: str,
     output: Path | None,
 ) -> None:
     """The objects that run the network in a namespace of Kubernetes.
 
     A StatefulSet runs the routers of FILE in their order: the pod NAME-0 runs the first. All pods listen on the ports
     of the first router. A headless Service gives pods their names, and a Service leads clients to those that are ready.
+    Each store is a StatefulSet with a volume. The head of the text has the commands that make the Secrets with
+    certificates, users and keys.
     """
     from onceway.render.kubernetes import NAME, Target
     from onceway.render.kubernetes import kubernetes as write
@@ -231,8 +245,8 @@ def kubernetes(
         rule = "a-z, 0-9 and -, beginning with a letter, at most 40 characters"
         what = f'"{chosen}" is no name of a Service of Kubernetes'
         raise click.UsageError(f"{what}; give another with --name ({rule})")
-    target = Target(chosen, namespace, image, cluster_domain, monitoring)
-    _give(file, output, "kubernetes.yaml", write(loaded, target))
+    target = Target(chosen, namespace, image, cluster_domain, monitoring, storage)
+    _give(file, output, {"kubernetes.yaml": write(loaded, target)})
 
 
 def _load(file: str) -> Topology:
@@ -241,18 +255,25 @@ def _load(file: str) -> Topology:
     return loaded
 
 
-def _give(file: str, output: Path | None, name: str, text: str) -> None:
-    """Prints the text, or writes it as a file of this name, which is not the topology file itself."""
+def _give(file: str, output: Path | None, texts: Mapping[str, str]) -> None:
+    """Prints the first text, or writes all as files of these names, none of which is the topology file itself."""
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(next(iter(texts.values())), nl=False)
         return
-    if (output / name).resolve() == Path(file).resolve():
-        what = f"{output / name} is the topology file itself"
-        raise click.BadParameter(f"{what}; give another directory", param_hint="--output")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        what = f"cannot write {output / name}: {error.strerror or error}"
-        raise click.BadParameter(f"{what}; give a directory that you may write to", param_hint="--output") from error
-    click.echo(str(output / name))
+    for name, text in texts.items():
+        path = output / name
+        if path.resolve() == Path(file).resolve():
+            what = f"{path} is the topology file itself"
+            raise click.BadParameter(f"{what}; give another directory", param_hint="--output")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            if "/" in name:  # what a container mounts, whose user is not ours
+                path.chmod(0o644)
+                path.parent.chmod(0o755)
+        except OSError as error:
+            what = f"cannot write {path}: {error.strerror or error}"
+            raise click.BadParameter(
+                f"{what}; give a directory that you may write to", param_hint="--output"
+            ) from error
+        click.echo(str(path))

@@ -116,6 +116,7 @@ def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
 
     does("scripts/listener_table.py")
     assert "| `bulk` | 5999 | AMQP 1.0 | never | clients | 1.0 |" in (tmp_path / "docs" / "security.md").read_text()
+    assert f"containerPort: {places['bulk']}" in does("-m", "onceway", "render", "kubernetes", str(file))
     start = dying_with_us([sys.executable, "-m", "onceway", "router", str(file), "a", "--fresh"])
     log = tmp_path / "log"
     with log.open("wb") as out:
