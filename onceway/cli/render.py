@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
+from onceway.cli.log_options import log_options, read_options
 from onceway.cli.router import known_router
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ def _account(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 @click.option("--only", metavar="NAMES", help="The routers of this host, separated by commas. Default: all.")
 @click.option("--router", metavar="NAME", help="A unit for this router alone, without the supervisor of `onceway up`.")
 @click.option(
+    "--store",
+    metavar="NAME",
+    help="A unit for this store of a pipe alone, or for that of retained messages NAME (retained-NAME).",
+)
+@click.option(
     "--user", metavar="NAME", callback=_account, help="Run as this account. By default systemd makes one (DynamicUser)."
 )
 @click.option(
@@ -69,40 +75,54 @@ def _account(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     callback=_path,
     help="Where onceway is installed on that host.",
 )
+@log_options
 @_OUTPUT
 def systemd(
     file: str,
     only: str | None,
     router: str | None,
+    store: str | None,
     user: str | None,
     installed: str | None,
     program: str,
     output: Path | None,
+    **log: Any,
 ) -> None:
     """A unit that runs the routers of one host.
 
     The unit runs `onceway up`, or `onceway router` with --router. systemd then
     knows when the service is ready, restarts it when it dies or hangs, lets it read the topology file again on
-    `systemctl reload`, and drains it on `systemctl stop`.
+    `systemctl reload`, and drains it on `systemctl stop`. The unit's account must be able to read the files that FILE
+    names; the head of the unit has the commands.
     """
-    from onceway.render.systemd import check_path, host_unit, router_unit
+    from onceway.render.systemd import Target, check_path, host_unit, router_unit, store_unit
 
     if only is not None and router is not None:
         raise click.UsageError(
             "--only and --router exclude each other: --only is for onceway up, --router for one router"
         )
+    if store is not None and (only is not None or router is not None):
+        raise click.UsageError("--store excludes --only and --router: a store has a unit of its own")
     loaded = _load(file)
     if installed is None:
         try:
             installed = check_path(f"/etc/onceway/{Path(file).name}")
         except ValueError as error:
             raise click.UsageError("; ".join(map(str, error.args))) from error
-    if router is not None:
-        unit = router_unit(loaded, known_router(loaded, router), command=program, file=installed, user=user)
+    options = read_options(log)
+    if options.file is not None:
+        try:
+            check_path(str(options.file))
+        except ValueError as error:
+            raise click.BadParameter("; ".join(map(str, error.args)), param_hint="--log-file") from error
+    target = Target(program, installed, user, options)
+    if store is not None:
+        unit = store_unit(loaded, store, target)
+    elif router is not None:
+        unit = router_unit(loaded, known_router(loaded, router), target)
     else:
         chosen = [known_router(loaded, name.strip()) for name in (only or ",".join(loaded.routers)).split(",")]
-        names = [name for name in loaded.routers if name in chosen]
-        unit = host_unit(loaded, names, command=program, file=installed, user=user)
+        unit = host_unit(loaded, [name for name in loaded.routers if name in chosen], target)
     _give(file, output, {unit.name: unit.text})
 
 

@@ -30,7 +30,7 @@ from onceway.render.plan import (
     files_of_store,
     login,
     status_of,
-    stores,
+    stores_in_containers,
     variable,
 )
 from onceway.topology import Topology
@@ -57,7 +57,7 @@ def compose(topology: Topology, *, image: str, publish: str | None) -> dict[str,
     publish: the address of the Docker host at which clients reach the routers; None: only from containers.
     """
     check_containers(topology)
-    found = stores(topology)
+    found = stores_in_containers(topology)
     published = _published(topology, found, publish)
 
     def host(name: str, key: str) -> str:
@@ -146,7 +146,7 @@ def _router(topology: Topology, name: str, image: str) -> dict[str, Any]:
 
 
 def _store(topology: Topology, store: Store, log: Login, image: str) -> dict[str, Any]:
-    service = _service(store.service, image, [*store.command(), *log.options])
+    service = _service(store.service, image, [*store.in_container, *log.options])
     # In the network of the routers, too, it would reach their admin listeners.
     service["networks"] = {"clients": {}}
     urls = ",".join(

@@ -36,7 +36,7 @@ from onceway.render.plan import (
     login,
     problem,
     status_of,
-    stores,
+    stores_in_containers,
     token_port,
     variable,
 )
@@ -107,7 +107,7 @@ class Target:
 def kubernetes(topology: Topology, target: Target) -> str:
     check_containers(topology)
     first = _same_listeners(topology)
-    found = stores(topology)
+    found = stores_in_containers(topology)
     logins = {store: login(topology, store) for store in found}
     ordinals = {name: ordinal for ordinal, name in enumerate(topology.routers)}
 
@@ -372,7 +372,7 @@ def _store(
     container: dict[str, Any] = {
         "name": "store",
         "image": target.image,
-        "command": ["onceway", *store.command(), *log.options],
+        "command": ["onceway", *store.in_container, *log.options],
         "env": [{"name": key, "value": value} for key, value in variables.items()],
         **_RESTRICTED,
     }
@@ -394,7 +394,7 @@ def _store(
         "volumeClaimTemplates": [{"metadata": {"name": "state"}, "spec": claim}],
     }
     # Stores read from each other what one of them has missed.
-    others = [_port(each.port) for each in stores(topology) if each.port is not None]
+    others = [_port(each.port) for each in stores_in_containers(topology) if each.port is not None]
     stored = {"podSelector": {"matchExpressions": [{"key": _STORE, "operator": "Exists"}]}}
     routers = {"podSelector": {"matchLabels": _selector(target)}}
     policy: dict[str, Any] = {

@@ -6,7 +6,7 @@ Everything is derived from the file; what no container can have is a `ConfigErro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -74,9 +74,17 @@ class Store:
         found = {"store": self.port, "metrics": self.metrics}
         return {name: port for name, port in found.items() if port is not None}
 
-    def command(self, file: str = FILE, state: str = STATE) -> list[str]:
-        data = f"{state}/{self.name}" if self.kind == "pipe" else f"{state}/{self.name}.db"
+    @property
+    def data(self) -> str:
+        """The name of its directory, or of its file."""
+        return self.name if self.kind == "pipe" else f"{self.name}.db"
+
+    def command(self, file: str, data: str) -> list[str]:
         return [self.kind, "serve", file, "--store", self.name, "--data", data]
+
+    @property
+    def in_container(self) -> list[str]:
+        return self.command(FILE, f"{STATE}/{self.data}")
 
 
 def problem(topology: Topology, place: str, what: str, remedy: str) -> Problem:
@@ -141,7 +149,7 @@ def token_port(topology: Topology) -> int | None:
 
 
 def stores(topology: Topology) -> list[Store]:
-    """Those of the file. ConfigError where a container cannot run one."""
+    """Those of the file. ConfigError where one process cannot be what the file says of a store."""
     found: dict[str, Store] = {}
     problems: list[Problem] = []
     for pipe in topology.addresses:
@@ -153,18 +161,27 @@ def stores(topology: Topology) -> list[Store]:
             if (other.user, other.port, other.profile) != (made.user, made.port, made.profile):
                 what = "its pipes have different users, ports or store_tls, and it is one process"
                 problems.append(problem(topology, place, what, "give each pipe a store of its own"))
-        for name, kept in pipe.store_data:
-            if "://" in kept:
-                what = "a PostgreSQL database, whose password and network no container is given"
-                remedy = f"leave it out for a volume, or run onceway pipe serve --store {name} elsewhere"
-                problems.append(problem(topology, f"addresses: {pipe.match}: store_data.{name}", what, remedy))
     retained = topology.settings.mqtt_retained
     if retained:
         address = topology.settings.address(retained)
         for name in stores_of(address):
             made = Store("retained", name, _user(address), f"mqtt.retained.stores: {name}")
             found[made.service] = made
-    for store in found.values():
+    if problems:
+        raise ConfigError(problems)
+    return list(found.values())
+
+
+def stores_in_containers(topology: Topology) -> list[Store]:
+    """The same. ConfigError where a container cannot run one."""
+    found, problems = stores(topology), []
+    for pipe in topology.addresses:
+        for name, kept in pipe.store_data:
+            if "://" in kept:
+                what = "a PostgreSQL database, whose password and network no container is given"
+                remedy = f"leave it out for a volume, or run onceway pipe serve --store {name} elsewhere"
+                problems.append(problem(topology, f"addresses: {pipe.match}: store_data.{name}", what, remedy))
+    for store in found:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", store.name):
             remedy = "name it with a-z, 0-9 and -, at most 22 characters"
             problems.append(problem(topology, store.place, f'no container can have the name "{store.name}"', remedy))
@@ -176,7 +193,7 @@ def stores(topology: Topology) -> list[Store]:
             problems.append(problem(topology, store.place, what, "choose a port from 1024 on"))
     if problems:
         raise ConfigError(problems)
-    return list(found.values())
+    return found
 
 
 def _user(address: AddressConfig) -> str:
@@ -194,8 +211,15 @@ class Login:
     options: tuple[str, ...] = ()
 
 
-def login(topology: Topology, store: Store, *, directory: str = DIRECTORY) -> Login:
-    """By the first listener that all routers have for it, and with what that asks for. ConfigError if there is none."""
+def in_container(file: File) -> str:
+    return f"{DIRECTORY}/{file.inside}"
+
+
+def login(topology: Topology, store: Store, where: Callable[[File], str] = in_container) -> Login:
+    """By the first listener that all routers have for it, and with what that asks for. ConfigError if there is none.
+
+    where: The path at which the store finds a file.
+    """
 
     def refuse(what: str, remedy: str) -> ConfigError:
         return ConfigError([problem(topology, store.place, what, remedy)])
@@ -214,7 +238,7 @@ def login(topology: Topology, store: Store, *, directory: str = DIRECTORY) -> Lo
         profile = topology.tls[name]
         if profile.ca is not None:
             files.append(File(str(profile.ca), inside(str(profile.ca))))
-            environment["ONCEWAY_CA"] = f"{directory}/{files[-1].inside}"
+            environment["ONCEWAY_CA"] = where(files[-1])
         if profile.clients == "required":
             own = topology.tls.get(store.profile)
             if own is None:
@@ -223,12 +247,12 @@ def login(topology: Topology, store: Store, *, directory: str = DIRECTORY) -> Lo
             certified = True
             for key, path in (("CERTIFICATE", own.certificate), ("KEY", own.key)):
                 files += _expanded(str(path), [store.name])
-                environment[f"ONCEWAY_{key}"] = f"{directory}/{files[-1].inside}"
+                environment[f"ONCEWAY_{key}"] = where(files[-1])
     if store.user and topology.sasl is not None:
         if topology.sasl.users is not None:
             environment["ONCEWAY_USER"] = store.user
-            environment["ONCEWAY_PASSWORD_FILE"] = f"{directory}/{FILES}/{PASSWORD}"
             files.append(File(f"{store.user}.password", f"{FILES}/{PASSWORD}"))
+            environment["ONCEWAY_PASSWORD_FILE"] = where(files[-1])
         elif certified:
             options = ("--mechanism", "EXTERNAL")
         else:
