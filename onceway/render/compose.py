@@ -152,7 +152,8 @@ def _store(topology: Topology, store: Store, log: Login, image: str) -> dict[str
     urls = ",".join(
         f"{log.scheme}://{name}:{clients_ports(address)[log.scheme]}" for name, address in topology.routers.items()
     )
-    service["environment"] = {"ONCEWAY_URL": urls, **log.environment}
+    variables = {"ONCEWAY_URL": urls, **log.environment}
+    service["environment"] = {key: value.replace("$", "$$") for key, value in variables.items()}
     return service
 
 

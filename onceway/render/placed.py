@@ -5,7 +5,7 @@ The document is edited as YAML nodes, so that everything else in it stays as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import yaml
@@ -18,7 +18,12 @@ _MAPPING: Final = "tag:yaml.org,2002:map"
 
 
 def placed(
-    topology: Topology, host: Callable[[str, str], str], store_host: Callable[[str], str], *, first: str | None = None
+    topology: Topology,
+    host: Callable[[str, str], str],
+    store_host: Callable[[str], str],
+    *,
+    first: str | None = None,
+    hosts: Sequence[str] = (),
 ) -> str:
     """The text of the topology's file, as the containers read it.
 
@@ -26,14 +31,15 @@ def placed(
         host: Of a router's listener, by the names of both. What stays in the container is at its loopback address.
         store_host: Of a store of pipes, by its name.
         first: The router whose ports all have where others reach them; None: each has its own.
+        hosts: By which clients reach routers beside those of `host`.
 
     Raises:
         ConfigError: The file says something that containers cannot do.
-    """  # fmt: skip
+    """
     _check_links(topology)
     root = yaml.compose(topology.text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)  # it has been read before
-    for _, node in nodes(root):
+    for node in {id(node): node for _, node in nodes(root)}.values():
         node.value = inside(node.value)
     entries: list[tuple[yaml.ScalarNode, yaml.Node]] = []
     for key, value in root.value:
@@ -45,6 +51,9 @@ def placed(
         if key.value == "addresses":
             for address in value.value:
                 _place_stores(address, store_host)
+        if key.value == "hostnames":  # clients come by other names
+            own = {host(name, row): None for name, at in topology.routers.items() for row in at.for_clients()}
+            value.value += [_text(name) for name in (*own, *hosts) if name not in topology.settings.hostnames]
         entries.append((key, value))
     if topology.trunk_tls is None:  # the network of the containers lets nobody else reach the port
         entries.append((_text("trunks"), yaml.MappingNode(_MAPPING, [(_text("tls"), _text("off"))], flow_style=True)))

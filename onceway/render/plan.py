@@ -152,8 +152,8 @@ def stores(topology: Topology) -> list[Store]:
     """Those of the file. ConfigError where one process cannot be what the file says of a store."""
     found: dict[str, Store] = {}
     problems: list[Problem] = []
+    metrics = {name: port for pipe in topology.addresses for name, _, port in pipe.store_metrics}
     for pipe in topology.addresses:
-        metrics = {name: port for name, _, port in pipe.store_metrics}
         for name, _, port in pipe.stores:
             place = f"addresses: {pipe.match}: stores.{name}"
             made = Store("pipe", name, _user(pipe), place, port, metrics.get(name), pipe.store_tls)
@@ -272,7 +272,7 @@ def inside(written: str) -> str:
 
 
 def nodes(root: yaml.Node) -> Iterator[tuple[tuple[str, ...], yaml.ScalarNode]]:
-    """The values of a topology file that name files."""
+    """The values of a topology file that name files. One that has an anchor comes again where it is repeated."""
     for pattern in _PLACES:
         for place, node in _at(root, pattern):
             named = "://" not in node.value if pattern[-1] == "keys" else not node.value.startswith("$")
@@ -321,10 +321,13 @@ def _expanded(written: str, names: Sequence[str]) -> list[File]:
 
 
 def check_files(topology: Topology, files: Sequence[File]) -> list[File]:
-    """Each file once. ConfigError where two would be one."""
+    """Each file once. ConfigError where two would be one, or one cannot be a key."""
     found = list(dict.fromkeys(files))
     taken: dict[str, File] = {}
     for file in found:
+        if not re.fullmatch(r"[-._A-Za-z0-9]+", file.key):
+            what = f"{file.source} has a character that no key of a Secret can have"
+            raise ConfigError([problem(topology, "", what, "rename it with letters, digits, -, _ and .")])
         other = taken.setdefault(file.key, file)
         if other != file:
             what = f"{file.source} and {other.source} would be the same file in a container"

@@ -232,6 +232,7 @@ tls:
   clients: {certificate: "pki/${router}.pem", ca: pki/ca.pem, names: {x.example: {certificate: ../x.pem}}}
   unused: {certificate: nowhere.pem}
 trunks: {tls: routers, key: $NETWORK_KEY}
+hostnames: [mq.example]
 sasl: {users: users.json, tokens: {keys: "https://id.example:8443/jwks", issuer: i, audience: o}}
 admin: {tls: clients, groups: [ops]}
 mqtt: {topics: {"#": telemetry}, retained: {address: kept, stores: [r], user: store}}
@@ -301,6 +302,8 @@ def test_every_file_is_a_key_of_a_secret_and_each_container_has_what_it_reads(tm
         assert etc["defaultMode"] == 0o440
         assert not any("subPath" in mount for mount in pod["containers"][0]["volumeMounts"])
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"], directory=DIRECTORY)
+    pods = [f"shop-{i}.shop-routers.default.svc.cluster.local" for i in range(2)]
+    assert inside.settings.hostnames == ("mq.example", *pods, "shop.default", "shop.default.svc.cluster.local")
     profile = inside.tls_profile("clients", "a")
     assert (str(profile.certificate), str(profile.ca)) == (
         f"{DIRECTORY}/files/pki/a.pem",
@@ -312,6 +315,13 @@ def test_every_file_is_a_key_of_a_secret_and_each_container_has_what_it_reads(tm
 
 def _container(found: dict[str, Any], name: str) -> Any:
     return found[f"StatefulSet {name}"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_file_that_is_named_by_an_anchor_is_one_file(tmp_path: Path) -> None:
+    text = EVERYTHING.replace("ca: /srv/pki/ca.pem", "ca: &ca pki/ca.pem").replace("ca: pki/ca.pem", "ca: *ca")
+    found = check_kubernetes(rendered("kubernetes", written(tmp_path, text)))
+    inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
+    assert [str(inside.tls[name].ca) for name in ("routers", "clients")] == ["files/pki/ca.pem"] * 2
 
 
 def test_a_store_has_a_volume_a_name_and_a_login(tmp_path: Path) -> None:
@@ -374,6 +384,10 @@ def test_services_of_compose_read_files_that_only_they_may_read(tmp_path: Path) 
             'addresses: p: stores.My_Store: no container can have the name "My_Store"; name it with a-z, 0-9 and -',
         ),
         (
+            "sasl: {users: my users.json}\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}",
+            "my users.json has a character that no key of a Secret can have; rename it with letters",
+        ),
+        (
             "addresses: [{match: p, type: pipe, stores: {s: 5981}}]\nmqtt: {topics: {'#': t}}\n"
             "routers: {a: {mqtt: 1883, interrouter: 7671, admin: 8671}}",
             "addresses: p: stores.s: routers have no listener in common that it could connect to (amqp, amqps, ws, wss)",
@@ -393,7 +407,7 @@ def test_services_of_compose_read_files_that_only_they_may_read(tmp_path: Path) 
         ),
         ("routers: {a: {amqp: 5672, interrouter: 7671, admin: 0}}", '"0" is no port; ports are 1 to 65535'),
     ],
-    ids=["none", "database", "name", "no AMQP", "ports", "via", "port 0"],
+    ids=["none", "database", "name", "key", "no AMQP", "ports", "via", "port 0"],
 )
 def test_a_file_that_containers_cannot_run_is_refused(tmp_path: Path, kind: str, text: str, said: str) -> None:
     path = written(tmp_path, f"network: n\n{text}\n")

@@ -77,6 +77,11 @@ def test_the_page_has_the_table() -> None:
     assert text.partition(BEGIN)[2].partition(END)[0] == table(), "python scripts/listener_table.py"
 
 
+def test_the_image_exposes_the_usual_ports() -> None:
+    ports = " ".join(map(str, sorted(row.port for row in LISTENERS)))
+    assert f"\nEXPOSE {ports}\n" in (ROOT / "Dockerfile").read_text()
+
+
 def test_our_clients_know_the_usual_ports_of_amqp() -> None:
     assert {key: DEFAULT_PORTS[key] for key in ("amqp", "amqps")} == {
         key: BY_KEY[key].port for key in ("amqp", "amqps")
