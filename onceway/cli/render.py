@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
-from onceway.cli.log_options import log_options, read_options
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.router import known_router
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def systemd(
     installed: str | None,
     program: str,
     output: Path | None,
-    **log: Any,
+    log: Logging,
 ) -> None:
     """A unit that runs the routers of one host.
 
@@ -109,7 +109,7 @@ def systemd(
             installed = check_path(f"/etc/onceway/{Path(file).name}")
         except ValueError as error:
             raise click.UsageError("; ".join(map(str, error.args))) from error
-    options = read_options(log)
+    options = log.options
     if options.file is not None:
         try:
             check_path(str(options.file))
