@@ -23,7 +23,7 @@ ENV PATH=/opt/onceway/bin:$PATH \
     ONCEWAY_STATUS=http://127.0.0.1:8671
 USER 10001:10001
 VOLUME /var/lib/onceway
-EXPOSE 5671 5672 7671 8671
+EXPOSE 1883 5671 5672 7671 8080 8443 8671 8883
 # A router drains on it.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=15s --start-period=2m CMD ["sh", "-c", "exec onceway status \"$ONCEWAY_STATUS\""]

@@ -276,7 +276,6 @@ class _Plan:
 def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], guarding: Guarding) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
-    from onceway.base.values import format_host_port
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
     from onceway.state.checked_file import load_kept
@@ -314,7 +313,7 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], 
         )
         for match, pipe in pipes.items()
     ]
-    routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
+    routers = urls or loaded.urls()
     host, port = place
     return _Plan(name, routers, host, port, plans, Guarding(what, profile or ""), kept or "", measured)
 

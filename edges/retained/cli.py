@@ -28,7 +28,6 @@ def command() -> None:
 def serve_command(file: Path, name: str, data: str, access: Access, parent: int | None, log: Logging) -> None:
     """Run a store of the topology file FILE, in the foreground."""
     from onceway import topology
-    from onceway.base.values import format_host_port
     from onceway.host.parent import die_with
 
     if parent is not None:
@@ -40,7 +39,7 @@ def serve_command(file: Path, name: str, data: str, access: Access, parent: int 
     if retained is None or name not in stores:
         say(f'{file}: no store "{name}" of retained messages; there are {", ".join(stores) or "none"}')
         sys.exit(2)
-    of_file = ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
+    of_file = loaded.urls()
     run_to_exit(_serve(name, retained.address, data, replace(access, urls=access.urls or of_file)))
 
 

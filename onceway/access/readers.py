@@ -26,9 +26,10 @@ from onceway.access.authentication import Authentication, fetch, user_of
 from onceway.access.tokens import Holder, Tokens
 from onceway.topology import HostPort
 from onceway.topology.admin import AdminRules
+from onceway.topology.listeners import BY_KEY
 from router.reporting import Log
 
-OPEN: Final = ("/healthz", "/readyz")
+OPEN: Final = (BY_KEY["admin"].live, BY_KEY["admin"].ready)
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",

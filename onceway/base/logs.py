@@ -21,6 +21,7 @@ import errno
 import json
 import logging
 import os
+import re
 import select
 import sys
 import time
@@ -69,6 +70,10 @@ MOST_CHARACTERS: Final = 400  # of one field
 LATEST: Final = 50  # lines that a process keeps, of those that strangers cannot cause
 MOST_BYTES: Final = 4000  # of one line without a traceback: a pipe takes such a line whole, or not at all
 _ROOT: Final = "onceway"
+_PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}  # of syslog
+_LEVEL: Final = re.compile(
+    rf"(?:\S{{24}} ({'|'.join(LEVELS)}) |\{{\"time\": \"\S{{24}}\", \"level\": \"({'|'.join(LEVELS)})\")"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,23 @@ Write = Callable[[str], None]
 
 def write_stderr(line: str) -> None:
     """Past Python's buffer, which would keep what could not be written and fail again at the end."""
-    _write(2, line)
+    _write(2, for_journal(line) if _stderr_is_the_journal() else line)
+
+
+def for_journal(line: str) -> str:
+    """The line with its level as journald reads it (sd-daemon(3)): else all would have the same priority."""
+    found = _LEVEL.match(line)
+    priority = _PRIORITIES[found[1] or found[2]] if found is not None else _PRIORITIES["info"]
+    return "\n".join(f"<{priority}>{each}" for each in line.split("\n"))
+
+
+def _stderr_is_the_journal() -> bool:
+    """systemd says which stream it reads for the journal (systemd.exec(5)); a pipe to a supervisor is another one."""
+    stream = os.environ.get("JOURNAL_STREAM")
+    if stream is None:
+        return False
+    status = os.fstat(2)
+    return stream == f"{status.st_dev}:{status.st_ino}"
 
 
 def _write(fd: int, line: str) -> None:

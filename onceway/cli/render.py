@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
+from onceway.cli.log_options import Logging, log_options
 from onceway.cli.router import known_router
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ def _account(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 @click.option("--only", metavar="NAMES", help="The routers of this host, separated by commas. Default: all.")
 @click.option("--router", metavar="NAME", help="A unit for this router alone, without the supervisor of `onceway up`.")
 @click.option(
+    "--store",
+    metavar="NAME",
+    help="A unit for this store of a pipe alone, or for that of retained messages NAME (retained-NAME).",
+)
+@click.option(
     "--user", metavar="NAME", callback=_account, help="Run as this account. By default systemd makes one (DynamicUser)."
 )
 @click.option(
@@ -68,41 +75,55 @@ def _account(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     callback=_path,
     help="Where onceway is installed on that host.",
 )
+@log_options
 @_OUTPUT
 def systemd(
     file: str,
     only: str | None,
     router: str | None,
+    store: str | None,
     user: str | None,
     installed: str | None,
     program: str,
     output: Path | None,
+    log: Logging,
 ) -> None:
     """A unit that runs the routers of one host.
 
     The unit runs `onceway up`, or `onceway router` with --router. systemd then
     knows when the service is ready, restarts it when it dies or hangs, lets it read the topology file again on
-    `systemctl reload`, and drains it on `systemctl stop`.
+    `systemctl reload`, and drains it on `systemctl stop`. The unit's account must be able to read the files that FILE
+    names; the head of the unit has the commands.
     """
-    from onceway.render.systemd import check_path, host_unit, router_unit
+    from onceway.render.systemd import Target, check_path, host_unit, router_unit, store_unit
 
     if only is not None and router is not None:
         raise click.UsageError(
             "--only and --router exclude each other: --only is for onceway up, --router for one router"
         )
+    if store is not None and (only is not None or router is not None):
+        raise click.UsageError("--store excludes --only and --router: a store has a unit of its own")
     loaded = _load(file)
     if installed is None:
         try:
             installed = check_path(f"/etc/onceway/{Path(file).name}")
         except ValueError as error:
             raise click.UsageError("; ".join(map(str, error.args))) from error
-    if router is not None:
-        unit = router_unit(loaded, known_router(loaded, router), command=program, file=installed, user=user)
+    options = log.options
+    if options.file is not None:
+        try:
+            check_path(str(options.file))
+        except ValueError as error:
+            raise click.BadParameter("; ".join(map(str, error.args)), param_hint="--log-file") from error
+    target = Target(program, installed, user, options)
+    if store is not None:
+        unit = store_unit(loaded, store, target)
+    elif router is not None:
+        unit = router_unit(loaded, known_router(loaded, router), target)
     else:
         chosen = [known_router(loaded, name.strip()) for name in (only or ",".join(loaded.routers)).split(",")]
-        names = [name for name in loaded.routers if name in chosen]
-        unit = host_unit(loaded, names, command=program, file=installed, user=user)
-    _give(file, output, unit.name, unit.text)
+        unit = host_unit(loaded, [name for name in loaded.routers if name in chosen], target)
+    _give(file, output, {unit.name: unit.text})
 
 
 def _default_image() -> str:
@@ -156,7 +177,7 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     default="127.0.0.1",
     show_default=True,
     callback=_host,
-    help="Publish the routers' AMQP ports at this address of the Docker host.",
+    help="Publish the ports for clients at this address of the Docker host.",
 )
 @click.option("--no-publish", is_flag=True, help="Publish no port: clients are containers in the network `clients`.")
 @_NO_REPLICAS
@@ -164,12 +185,13 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def compose(file: str, image: str, publish: str, no_publish: bool, output: Path | None) -> None:
     """A Compose file that runs the whole network on one Docker host.
 
-    Each router of FILE is a service. Routers keep the ports of FILE and get hosts of their own. AMQP ports are
-    published on the Docker host.
+    Each router and each store of FILE is a service. They keep the ports of FILE and get hosts of their own. The ports
+    for clients are published on the Docker host. With --output the topology files that the services mount are written,
+    too; the head of the Compose file has the commands that bring them certificates, users and keys.
     """
     from onceway.render.compose import compose as write
 
-    _give(file, output, "compose.yaml", write(_load(file), image=image, publish=None if no_publish else publish))
+    _give(file, output, write(_load(file), image=image, publish=None if no_publish else publish))
 
 
 def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -183,6 +205,12 @@ def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) ->
 def _domain(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?", value):
         raise click.BadParameter(f'"{value}" is no domain; write for example cluster.local', ctx, param)
+    return value
+
+
+def _storage(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,9}[KMGTP]i", value):
+        raise click.BadParameter(f'"{value}" is no size of a volume; write for example 10Gi', ctx, param)
     return value
 
 
@@ -206,6 +234,9 @@ def _domain(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_namespace,
     help="Pods of this namespace may read metrics, too. Otherwise only pods of --namespace may.",
 )
+@click.option(
+    "--storage", metavar="SIZE", default="10Gi", show_default=True, callback=_storage, help="Of each store's volume."
+)
 @_NO_REPLICAS
 @_OUTPUT
 def kubernetes(
@@ -215,12 +246,15 @@ def kubernetes(
     namespace: str,
     cluster_domain: str,
     monitoring: str | None,
+    storage: str,
     output: Path | None,
 ) -> None:
     """The objects that run the network in a namespace of Kubernetes.
 
     A StatefulSet runs the routers of FILE in their order: the pod NAME-0 runs the first. All pods listen on the ports
     of the first router. A headless Service gives pods their names, and a Service leads clients to those that are ready.
+    Each store is a StatefulSet with a volume. The head of the text has the commands that make the Secrets with
+    certificates, users and keys.
     """
     from onceway.render.kubernetes import NAME, Target
     from onceway.render.kubernetes import kubernetes as write
@@ -231,8 +265,8 @@ def kubernetes(
         rule = "a-z, 0-9 and -, beginning with a letter, at most 40 characters"
         what = f'"{chosen}" is no name of a Service of Kubernetes'
         raise click.UsageError(f"{what}; give another with --name ({rule})")
-    target = Target(chosen, namespace, image, cluster_domain, monitoring)
-    _give(file, output, "kubernetes.yaml", write(loaded, target))
+    target = Target(chosen, namespace, image, cluster_domain, monitoring, storage)
+    _give(file, output, {"kubernetes.yaml": write(loaded, target)})
 
 
 def _load(file: str) -> Topology:
@@ -241,18 +275,25 @@ def _load(file: str) -> Topology:
     return loaded
 
 
-def _give(file: str, output: Path | None, name: str, text: str) -> None:
-    """Prints the text, or writes it as a file of this name, which is not the topology file itself."""
+def _give(file: str, output: Path | None, texts: Mapping[str, str]) -> None:
+    """Prints the first text, or writes all as files of these names, none of which is the topology file itself."""
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(next(iter(texts.values())), nl=False)
         return
-    if (output / name).resolve() == Path(file).resolve():
-        what = f"{output / name} is the topology file itself"
-        raise click.BadParameter(f"{what}; give another directory", param_hint="--output")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        what = f"cannot write {output / name}: {error.strerror or error}"
-        raise click.BadParameter(f"{what}; give a directory that you may write to", param_hint="--output") from error
-    click.echo(str(output / name))
+    for name, text in texts.items():
+        path = output / name
+        if path.resolve() == Path(file).resolve():
+            what = f"{path} is the topology file itself"
+            raise click.BadParameter(f"{what}; give another directory", param_hint="--output")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            if "/" in name:  # what a container mounts, whose user is not ours
+                path.chmod(0o644)
+                path.parent.chmod(0o755)
+        except OSError as error:
+            what = f"cannot write {path}: {error.strerror or error}"
+            raise click.BadParameter(
+                f"{what}; give a directory that you may write to", param_hint="--output"
+            ) from error
+        click.echo(str(path))

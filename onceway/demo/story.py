@@ -27,7 +27,7 @@ from onceway.demo.ledger import LAKE, Ledger, PublisherNotes, SubscriberNotes, j
 from onceway.demo.secure import Secure
 from onceway.errors import UsageError
 from onceway.host.supervisor import State, Supervisor
-from onceway.serve.ports import KINDS, free_ports, listeners, try_listen
+from onceway.serve.ports import free_ports, try_listen
 from onceway.spark.session import missing
 from onceway.topology import Topology, format_host_port
 
@@ -331,19 +331,22 @@ def _urls(loaded: Topology, home: str, listener: str = "amqp") -> list[str]:
     """All routers, the client's own first."""
     names = list(loaded.routers)
     start = names.index(home)
-    return [f"amqp://{format_host_port(listeners(loaded, name)[listener])}" for name in names[start:] + names[:start]]
+    return [f"amqp://{format_host_port(loaded.routers[name][listener])}" for name in names[start:] + names[:start]]
 
 
 def _is_free(loaded: Topology) -> bool:
-    return all(try_listen(place) is None for name in loaded.routers for place in listeners(loaded, name).values())
+    return all(
+        try_listen(place) is None for name in loaded.routers for place in loaded.routers[name].listeners.values()
+    )
 
 
 def _on_free_ports(loaded: Topology, directory: Path, secure: Secure | None) -> Topology:
     """The same network on other ports."""
     document = yaml.safe_load(loaded.path.read_text())
-    ports = iter(free_ports(len(loaded.routers) * (len(KINDS) + 1), random.Random()))
-    for name in loaded.routers:
-        document["routers"][name] = {kind: next(ports) for kind in KINDS}
+    needed = sum(len(place.listeners) + 1 for place in loaded.routers.values())
+    ports = iter(free_ports(needed, random.Random()))
+    for name, place in loaded.routers.items():
+        document["routers"][name] = {key: next(ports) for key in place.listeners}
     if secure is not None:
         document = secure.secured(document, list(ports))
     path = directory / loaded.path.name

@@ -47,7 +47,7 @@ class Management:
     async def start(self) -> None:
         """Listens. ConfigError if the admin listener's port cannot be bound."""
         topology, name = self._server.topology, self._server.name
-        place = topology.routers[name].admin
+        place = topology.routers[name]["admin"]
         try:
             server = self._server
             server.admin_tls = profile_context(topology, topology.admin.tls, name, self._log)

@@ -25,7 +25,7 @@ from onceway.host import parent as parent_process
 from onceway.host.notify import Notifier
 from onceway.host.start import Start
 from onceway.operate.status import state_of
-from onceway.serve.ports import check_free, listeners, problem
+from onceway.serve.ports import check_free, problem
 from onceway.serve.server import RouterServer
 from onceway.state.checked_file import keep, kept_path, warn_not_kept
 from onceway.state.last_life import BEAT_S, Heart, warn_not_written
@@ -118,21 +118,22 @@ class RouterProcess:
 
     async def _listen(self) -> None:
         check_free(self.topology, [self.name])
-        places = listeners(self.topology, self.name)
+        place = self.topology.routers[self.name]
         try:
             trunks = read_trunk_tls(self.topology, self.name, self._log)
             warn_of_readers(authentication.secret_files(self.topology), self._log)
             await self._server.start(self._tls(), authentication.load(self.topology), trunks)
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
-            raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error
+            key, at = next(iter(place.listeners.items()))
+            raise ConfigError([problem(self.topology, self.name, key, at, error)]) from error
         module = await asyncio.to_thread(import_module, "onceway.host.management")
         management: Management = module.Management(self._server, self._log, self._heart, self._state)
         await management.start()
         self._management = management
         if self._hung_up_early:
             management.reload.read_again()
-        shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
+        shown = [f"{key} {format_host_port(at)}" for key, at in place.listeners.items()]
         self._log.info("listening", "listening: {places}", places=shown)
 
     def _tls(self) -> ListenerContext | None:

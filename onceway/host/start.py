@@ -97,7 +97,7 @@ async def refuse_fresh_beside(topology: Topology, names: Collection[str]) -> Non
 async def _reason(topology: Topology, name: str, probe: Probe) -> str:
     """Why router `name` counts as up; empty if it does not."""
     place = topology.routers[name]
-    ports = [reachable(at) for at in (place.admin, place.amqp, place.interrouter)]
+    ports = [reachable(at) for at in place.listeners.values()]
     loop = asyncio.get_running_loop()
     end = loop.time() + ANSWER_WITHIN_S
     # A router that starts opens its ports one after the other; the one that answers is the last.

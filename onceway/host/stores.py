@@ -86,9 +86,9 @@ class Stores:
     def follow(self, topology: Topology) -> None:
         """Stops the stores that have left the file, starts those that are new, and starts those again whose pipes have
         changed."""
-        routers = {name: each.amqp for name, each in topology.routers.items()}
+        routers = topology.urls()
         plans = {
-            name: (*plan, tuple(sorted(routers.items())))
+            name: (*plan, (routers,))
             for name, plan in store_plans(topology).items()
             if self._names is None or name in self._names
         }

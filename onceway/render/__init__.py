@@ -1,8 +1,9 @@
 """What runs a network elsewhere: units for systemd, a Compose file, and the objects of a
 Kubernetes namespace.
 
-Each module here turns a topology into text and writes nothing. `placed` rewrites a topology file for containers,
-which get names and addresses of their own. What all of them derive from the topology is in this module.
+Each module here turns a topology into text and writes nothing. `plan` says what containers need: ports, files, stores;
+`placed` rewrites a topology file for them, which get names and addresses of their own. What all of them derive from the
+topology is in this module.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from onceway.host import supervisor
 from onceway.topology import Topology
 
+USER: Final = 10001  # the image's, and its group
 STOP_GRACE_S: Final = int(supervisor.STOP_WITHIN_S) + 15
 """Seconds from SIGTERM to SIGKILL: more than the drain of a router, and of a supervisor that waits for its routers."""
 WATCHDOG_S: Final = int(supervisor.WATCHDOG_S)

@@ -1,38 +1,59 @@
-"""A topology file for containers: the same file with other listeners, because containers have names of their own.
+"""A topology file for containers: the same file with other places, because containers have names of their own.
 
 The document is edited as YAML nodes, so that everything else in it stays as it was written.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import yaml
 
-from onceway.topology import ConfigError, Problem, RouterAddress, Topology, format_host_port
+from onceway.render.plan import exposed, inside, nodes, problem
+from onceway.topology import ConfigError, HostPort, Topology, format_host_port
+from onceway.topology.listeners import BY_KEY
 
-FILE: Final = "/etc/onceway/topology.yaml"  # in every container
-STATE: Final = "/var/lib/onceway"  # the image's ONCEWAY_STATE_DIR
-_LISTENERS: Final = ("amqp", "interrouter", "admin")
-_PRIVILEGED: Final = 1024
 _MAPPING: Final = "tag:yaml.org,2002:map"
 
 
-def placed(topology: Topology, place: Callable[[str], RouterAddress]) -> str:
-    """The text of the topology's file, in which each router listens where `place` says. ConfigError if it cannot."""
+def placed(
+    topology: Topology,
+    host: Callable[[str, str], str],
+    store_host: Callable[[str], str],
+    *,
+    first: str | None = None,
+    hosts: Sequence[str] = (),
+) -> str:
+    """The text of the topology's file, as the containers read it.
+
+    Args:
+        host: Of a router's listener, by the names of both. What stays in the container is at its loopback address.
+        store_host: Of a store of pipes, by its name.
+        first: The router whose ports all have where others reach them; None: each has its own.
+        hosts: By which clients reach routers beside those of `host`.
+
+    Raises:
+        ConfigError: The file says something that containers cannot do.
+    """
     _check_links(topology)
-    root = yaml.compose(Path(topology.path).read_bytes(), Loader=yaml.SafeLoader)
+    root = yaml.compose(topology.text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)  # it has been read before
+    for node in {id(node): node for _, node in nodes(root)}.values():
+        node.value = inside(node.value)
     entries: list[tuple[yaml.ScalarNode, yaml.Node]] = []
     for key, value in root.value:
         if key.value == "defaults":  # the host of ports that name none: all name one now
             continue
         if key.value == "routers":
-            routers = [(name, _router(place(name.value), node)) for name, node in value.value]
+            routers = [(name, _router(topology, name.value, node, host, first)) for name, node in value.value]
             value = yaml.MappingNode(value.tag, routers, flow_style=False)
+        if key.value == "addresses":
+            for address in value.value:
+                _place_stores(address, store_host)
+        if key.value == "hostnames":  # clients come by other names
+            own = {host(name, row): None for name, at in topology.routers.items() for row in at.for_clients()}
+            value.value += [_text(name) for name in (*own, *hosts) if name not in topology.settings.hostnames]
         entries.append((key, value))
     if topology.trunk_tls is None:  # the network of the containers lets nobody else reach the port
         entries.append((_text("trunks"), yaml.MappingNode(_MAPPING, [(_text("tls"), _text("off"))], flow_style=True)))
@@ -41,9 +62,16 @@ def placed(topology: Topology, place: Callable[[str], RouterAddress]) -> str:
     return text
 
 
-def _router(address: RouterAddress, node: yaml.MappingNode) -> yaml.MappingNode:
-    kept = [(key, value) for key, value in node.value if key.value not in (*_LISTENERS, "host")]
-    places = {key: getattr(address, key) for key in _LISTENERS}
+def _router(
+    topology: Topology, name: str, node: yaml.MappingNode, host: Callable[[str, str], str], first: str | None
+) -> yaml.MappingNode:
+    address = topology.routers[name]
+    seen = exposed(topology.routers[first or name])
+    places = {
+        key: (host(name, key), seen[key]) if key in seen else ("127.0.0.1", port)
+        for key, (_, port) in address.listeners.items()
+    }
+    kept = [(key, value) for key, value in node.value if key.value not in (*BY_KEY, "host")]
     hosts = {host for host, _ in places.values()}
     if len(hosts) == 1:
         listeners = [
@@ -55,6 +83,16 @@ def _router(address: RouterAddress, node: yaml.MappingNode) -> yaml.MappingNode:
     return yaml.MappingNode(node.tag, [*listeners, *kept], flow_style=True)
 
 
+def _place_stores(address: yaml.MappingNode, store_host: Callable[[str], str]) -> None:
+    """Stores are where their containers are, and keep their data in a volume there."""
+    address.value = [(key, value) for key, value in address.value if key.value != "store_data"]
+    for key, places in address.value:
+        if key.value in ("stores", "store_metrics"):
+            for i, (name, place) in enumerate(places.value):
+                at: HostPort = (store_host(name.value), int(place.value.rpartition(":")[2]))
+                places.value[i] = (name, _text(format_host_port(at)))
+
+
 def _text(value: str) -> yaml.ScalarNode:
     return yaml.ScalarNode("tag:yaml.org,2002:str", value)
 
@@ -64,31 +102,12 @@ def _number(value: int) -> yaml.ScalarNode:
 
 
 def _check_links(topology: Topology) -> None:
-    def problem(pair: frozenset[str]) -> Problem:
-        one, other = sorted(pair)
-        what = (
-            f"{one} - {other} goes via {format_host_port(topology.via[pair])}, which containers cannot be sure to reach"
-        )
-        return Problem(str(topology.path), 0, "links", what, "leave via out: containers reach each other by name")
-
-    if topology.via:
-        raise ConfigError(map(problem, topology.via))
-
-
-def check_ports(topology: Topology) -> None:
-    """A container has one address, and no privileges. ConfigError names every router that needs more."""
     problems = []
-    for name, address in topology.routers.items():
-        ports = {key: getattr(address, key)[1] for key in _LISTENERS}
-        place = f"routers.{name}"
-        for port, count in Counter(ports.values()).items():
-            if count > 1:
-                what = f"{' and '.join(key for key in ports if ports[key] == port)} have port {port}"
-                remedy = "give each listener a port of its own: a container has one address"
-                problems.append(Problem(str(topology.path), 0, place, what, remedy))
-            if port < _PRIVILEGED:
-                what = f"port {port} needs privileges, which the container does not have"
-                problems.append(Problem(str(topology.path), 0, place, what, "choose a port from 1024 on"))
+    for pair, place in topology.via.items():
+        one, other = sorted(pair)
+        what = f"{one} - {other} goes via {format_host_port(place)}, which containers cannot be sure to reach"
+        remedy = "leave via out: containers reach each other by name"
+        problems.append(problem(topology, "links", what, remedy))
     if problems:
         raise ConfigError(problems)
 

@@ -41,7 +41,7 @@ class Neighbours:
     async def listen(self) -> asyncio.Server:
         """OSError if the port cannot be bound."""
         server = self._server
-        host, port = server.topology.routers[server.name].interrouter
+        host, port = server.topology.routers[server.name]["interrouter"]
 
         def accept() -> NeighbourCarrier:
             carrier = NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)

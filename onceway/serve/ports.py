@@ -9,23 +9,13 @@ from collections.abc import Iterable
 
 from onceway.base.values import is_unspecified
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
-from onceway.topology.model import SCHEMES
-
-KINDS = ("amqp", "interrouter", "admin")  # of every router
-
-
-def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
-    """Those of one router, by their keys in the file."""
-    address = topology.routers[name]
-    kinds = dict.fromkeys((*KINDS, *SCHEMES))
-    return {kind: place for kind in kinds if (place := getattr(address, kind)) is not None}
 
 
 def check_free(topology: Topology, names: Iterable[str]) -> None:
     """Raises ConfigError with every listener that cannot be bound."""
     problems = []
     for name in names:
-        for kind, address in listeners(topology, name).items():
+        for kind, address in topology.routers[name].listeners.items():
             error = try_listen(address)
             if error is not None:
                 problems.append(problem(topology, name, kind, address, error))
@@ -82,7 +72,8 @@ def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[
 
 def admin_url(topology: Topology, name: str) -> str:
     scheme = "https" if topology.admin.tls else "http"
-    return f"{scheme}://{format_host_port(reachable(topology.routers[name].admin))}"
+    place = reachable(topology.routers[name]["admin"])
+    return f"{scheme}://{format_host_port(place)}"
 
 
 def reachable(address: HostPort) -> HostPort:

@@ -33,7 +33,7 @@ from onceway.serve.clients import ClientCarrier, Shares
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.transport import Carried, Carrier
 from onceway.topology import Topology
-from onceway.topology.model import SECURE
+from onceway.topology.listeners import BY_KEY
 from onceway.topology.said import configuration
 from router.core.counters import Histogram, Measured
 from router.core.messages import PeerProtocolError
@@ -166,9 +166,9 @@ class RouterServer:
         self._sweep_timers()
 
     def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
-        tls = self._tls if scheme in SECURE else None
+        tls = self._tls if BY_KEY[scheme].secure else None
         spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
-        websocket = ListenerWebSocket(spoken, self.topology.origins) if scheme in ("ws", "wss") else None
+        websocket = ListenerWebSocket(spoken, self.topology.origins) if BY_KEY[scheme].websocket else None
         return ClientCarrier(self, shares, scheme, tls, websocket)
 
     def reload(
@@ -243,7 +243,7 @@ class RouterServer:
         return [
             Place(name, router.for_clients())
             for name, router in self.topology.routers.items()
-            if name != self.name and not is_unspecified(router.amqp[0])
+            if name != self.name and not is_unspecified(router.first[0])
         ]
 
     def operate(self, action: Callable[[Router], T]) -> T:
@@ -410,7 +410,7 @@ class RouterServer:
 
     def _connect_client(self, carrier: ClientCarrier) -> Carried:
         now, scheme, own = self.time(), carrier.scheme, self.authentication
-        if scheme in ("mqtt", "mqtts"):
+        if BY_KEY[scheme].protocol == "MQTT":
             return self._connect_mqtt(carrier)
         if own is None:
             carrier.client = connection = self.router.connect(now, carrier.peer, scheme=scheme)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from onceway.base.values import format_duration, format_host_port
 from onceway.topology.document import ConfigError, Problem, Problems, compose
-from onceway.topology.forms import HostPort
 from onceway.topology.links import Link
-from onceway.topology.model import RouterAddress, Topology
+from onceway.topology.listeners import HostPort, RouterAddress
+from onceway.topology.model import Topology
 from onceway.topology.said import digest
 from onceway.topology.sections import read_topology
 

@@ -6,47 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
 
 from onceway.base.values import format_host_port
 from onceway.topology.addresses import Address
 from onceway.topology.admin import AdminRules
 from onceway.topology.document import Problem
-from onceway.topology.forms import HostPort
 from onceway.topology.links import Link
+from onceway.topology.listeners import BY_KEY, HostPort, RouterAddress
 from onceway.topology.mqtt import Mqtt
 from onceway.topology.pipes import Pipe
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
 from router.config import AddressConfig, Limits, RouterConfig
-
-SCHEMES: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts")
-SECURE: Final = ("amqps", "wss", "mqtts")
-
-
-@dataclass(frozen=True, slots=True)
-class RouterAddress:
-    """Where one router listens."""
-
-    amqp: HostPort  # clients
-    interrouter: HostPort  # its neighbours
-    admin: HostPort  # /status, /metrics, /healthz, /readyz
-    amqps: HostPort | None = None  # clients, through TLS
-    ws: HostPort | None = None  # clients, in a WebSocket
-    wss: HostPort | None = None  # the same through TLS
-    mqtt: HostPort | None = None  # clients of MQTT
-    mqtts: HostPort | None = None  # the same, through TLS
-    tls: str = ""  # the profile of those with TLS
-
-    @property
-    def secure(self) -> bool:
-        """One of its listeners has TLS."""
-        return any(getattr(self, scheme) is not None for scheme in SECURE)
-
-    def for_clients(self) -> dict[str, HostPort]:
-        """By the scheme of their URLs."""
-        places = {scheme: getattr(self, scheme) for scheme in SCHEMES}
-        return {scheme: place for scheme, place in places.items() if place is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +85,19 @@ class Topology:
         """What router `router` takes this profile for: paths that it can open."""
         return self.tls[profile].at(self.directory, router)
 
+    def listener_profile(self, router: str, key: str) -> str:
+        """The TLS profile of this listener; empty: it has no TLS."""
+        if BY_KEY[key].secure:
+            return self.routers[router].tls
+        return {"neighbours": self.trunk_tls or "", "operators": self.admin.tls}.get(BY_KEY[key].reach, "")
+
     def dialled(self, name: str, neighbour: str) -> HostPort:
         """The address that `name` connects to for this neighbour: its listener, or `via`."""
-        return self.via.get(frozenset((name, neighbour)), self.routers[neighbour].interrouter)
+        return self.via.get(frozenset((name, neighbour)), self.routers[neighbour]["interrouter"])
 
     def urls(self, names: Iterable[str] | None = None) -> str:
-        """The URL list of these routers (all, unless named): amqp://h:p,amqp://h:p."""
-        return ",".join(
-            "amqp://" + format_host_port(self.routers[name].amqp) for name in (self.routers if names is None else names)
-        )
+        """The URL list of these routers (all, unless named), as our clients take it: amqp://h:p,amqp://h:p. Routers
+        that speak no AMQP with clients are not in it."""
+        chosen = self.routers if names is None else names
+        places = [place for name in chosen if (place := self.routers[name].url_place()) is not None]
+        return ",".join(f"{scheme}://{format_host_port(at)}" for scheme, at in places)

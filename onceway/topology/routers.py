@@ -9,36 +9,23 @@ from onceway.base.values import format_host_port, is_loopback, is_unspecified, r
 from onceway.topology.document import Entry, Item
 from onceway.topology.forms import HOST, Form, HostPort, Place, Profile, Schema, Scope
 from onceway.topology.limits import OF_A_ROUTER
-from onceway.topology.model import SCHEMES, SECURE, RouterAddress
+from onceway.topology.listeners import BY_KEY, FOR_CLIENTS, LISTENERS, SECURE, RouterAddress
 from onceway.topology.table import Given, Row, Section, When
 from router.config import Limits
 
 _EXPECTED: Final = "a mapping such as a: {amqp: 5672, interrouter: 7671, admin: 8671}"
-_HELP: Final = {
-    "amqp": 'where clients connect: a port, or `host:port` (`"[::1]:5672"`)',
-    "amqps": "where clients connect through TLS, besides `amqp`; needs `tls`",
-    "ws": "where clients connect in a [WebSocket](clients.md#websocket), besides `amqp`",
-    "wss": "the same through TLS; needs `tls`",
-    "mqtt": "where clients of [MQTT](mqtt.md) connect; needs the section `mqtt`",
-    "mqtts": "the same through TLS; needs `tls`, too",
-    "interrouter": "where neighbours connect; they must be able to reach this host",
-    "admin": "HTTP: status, readiness, metrics",
-}
-_REQUIRED: Final = ("amqp", "interrouter", "admin")
-LISTENERS: Final = tuple(_HELP)
-
 ROUTER: Final = Section(
     "routers",
     "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}",
     (
-        *(Row(key, Place(), When.RESTART, text, required=key in _REQUIRED) for key, text in _HELP.items()),
+        *(Row(each.key, Place(), When.RESTART, each.help, required=not each.for_clients) for each in LISTENERS),
         Row(
             "host",
             HOST,
             When.RESTART,
             "the host of this router's ports that name none",
             default="`defaults`'",
-            shown_by=LISTENERS,
+            shown_by=tuple(BY_KEY),
         ),
         Row("tls", Profile(), When.RESTART, "the [profile](#tls) of `amqps`, `wss` and `mqtts`"),
         Row(
@@ -110,24 +97,28 @@ def _host(entry: Entry) -> str | None:
 
 
 def _listening(given: Given, host: str, taken: list[_Taken]) -> Listening:
+    entries = given.entries
+    if given.item.is_mapping and entries.keys().isdisjoint(FOR_CLIENTS):
+        given.item.problem(f"{FOR_CLIENTS[0]} is missing", f"add {FOR_CLIENTS[0]}: ...")
     listeners: dict[str, HostPort] = {}
     machine = given.values.get("interrouter", (given.values.get("host", host),))[0]
-    for key in dict.fromkeys((*_REQUIRED, *SCHEMES)):
+    for key, each in BY_KEY.items():
         place = given.values.get(key)
         if place is not None:
-            _check_place(key, _Taken(place, given.entries[key], machine), taken)
-        if key in _REQUIRED or place is not None:
+            _check_place(key, _Taken(place, entries[key], machine), taken)
+        if not each.for_clients or place is not None:
             listeners[key] = place or (host, 0)
-    secure = [given.entries[key] for key in SECURE if key in given.entries]
-    if secure and "tls" not in given.entries:
+    secure = [entries[key] for key in BY_KEY if key in SECURE and key in entries]
+    if secure and "tls" not in entries:
         secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
-    if "tls" in given.entries and not secure:
-        given.entries["tls"].problem("no listener has TLS", "add amqps, wss or mqtts: a port for clients with TLS")
-    return Listening(RouterAddress(**listeners, tls=given.values.get("tls", "")), given.values.get("limits"))
+    if "tls" in entries and not secure:
+        *some, last = (row.key for row in LISTENERS if row.secure)
+        entries["tls"].problem("no listener has TLS", f"add {', '.join(some)} or {last}: a port for clients with TLS")
+    return Listening(RouterAddress(listeners, given.values.get("tls", "")), given.values.get("limits"))
 
 
 def _check_place(key: str, one: _Taken, taken: list[_Taken]) -> None:
-    if key == "interrouter" and is_unspecified(one.place[0]):
+    if BY_KEY[key].reach == "neighbours" and is_unspecified(one.place[0]):
         one.entry.problem(
             f"{format_host_port(one.place)} is no address that a neighbour can connect to",
             "write the host by which the other routers reach this one",
@@ -158,5 +149,5 @@ def check_no_mqtt(item: Item) -> None:
     """A listener for MQTT needs the section that says which topics there are."""
     for each in (item.entries("") or {}).values() if item.is_mapping else ():
         for key, entry in (each.entries("") or {}).items() if each.is_mapping else ():
-            if key in ("mqtt", "mqtts"):
+            if key in BY_KEY and BY_KEY[key].needs == "mqtt":
                 entry.problem("a listener for MQTT, and no topics", 'add a section mqtt: {topics: {"#": ADDRESS}}')

@@ -66,7 +66,7 @@ def sections(topology: Topology) -> Iterator[Said]:
     yield Said(websocket.WEBSOCKET, "websocket.", websocket.WEBSOCKET.values(topology))
     yield Said(admin.ADMIN, "admin.", admin.ADMIN.values(topology.admin))
     for name, at in topology.routers.items():
-        yield Said(ROUTER, "", ROUTER.values(at), f"router {name}", name)
+        yield Said(ROUTER, "", ROUTER.values(at.listeners, at), f"router {name}", name)
         if name in topology.limits:
             yield Said(LIMITS, "limits.", LIMITS.values(topology.limits[name]), router=name)
     for link in topology.links:

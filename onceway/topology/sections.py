@@ -187,7 +187,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     whole: Entry | None = top.get("links", top.get("routers"))
     links, via = join(whole, found, list(routers)) if whole is not None else ([], {})
     if "trunks" not in top:
-        places = {end: routers[end].interrouter for link in links for end in link[:2]}
+        places = {end: routers[end]["interrouter"] for link in links for end in link[:2]}
         tls.check_trunks_stay(top.get("links", root), places)
     if problems.found:
         return None

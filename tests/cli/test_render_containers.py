@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from onceway.render.kubernetes import DRAIN_S
-from onceway.render.placed import FILE
+from onceway.render.plan import DIRECTORY, FILE
 from onceway.topology import RouterAddress, Topology, load, loads, shipped
 from tests.cli.conftest import onceway
 
@@ -108,11 +108,27 @@ def test_the_schema_of_compose_allows_the_file(name: str) -> None:
     assert list(document["services"]) == list(load(shipped(name)).routers)
 
 
-def test_routers_in_compose_reach_each_other_by_name_in_a_network_of_their_own() -> None:
-    document = yaml.safe_load(rendered("compose", TRIANGLE))
-    inside = loads(document["configs"]["topology"]["content"])
+def composed(tmp_path: Path, *arguments: object) -> tuple[Any, Topology]:
+    """The Compose file, and what each service mounts: the same topology."""
+    written = [Path(line) for line in rendered("compose", *arguments, "--output", tmp_path / "out").split()]
+    document = check_compose(written[0].read_text())
+    assert [path.parent for path in written[1:]] == [
+        tmp_path / "out" / "network" / each for each in document["services"]
+    ]
+    (text,) = {path.read_text() for path in written[1:]}
+    for name, service in document["services"].items():
+        assert {"type": "bind", "source": f"./network/{name}", "target": DIRECTORY, "read_only": True} in service[
+            "volumes"
+        ]
+    return document, loads(text)
+
+
+def test_routers_in_compose_reach_each_other_by_name_in_a_network_of_their_own(tmp_path: Path) -> None:
+    document, inside = composed(tmp_path, TRIANGLE)
     assert without_places(inside) == without_places(load(TRIANGLE))
-    assert inside.routers["b"] == RouterAddress(("b", 5673), ("b.routers", 7672), ("b.routers", 8672))
+    assert inside.routers["b"] == RouterAddress(
+        {"amqp": ("b", 5673), "interrouter": ("b.routers", 7672), "admin": ("b.routers", 8672)}
+    )
     assert document["networks"]["routers"]["internal"] is True
     service = document["services"]["b"]
     assert service["command"] == ["router", FILE, "b"]
@@ -127,21 +143,17 @@ def test_compose_takes_an_image_an_address_or_no_ports(tmp_path: Path) -> None:
     assert there["image"] == image
     assert there["ports"][0]["host_ip"] == "::"
     path = written(tmp_path, THREE_HOSTS)
-    document = check_compose(rendered("compose", path, "--no-publish"))
+    document, inside = composed(tmp_path, path, "--no-publish")
     assert all("ports" not in service for service in document["services"].values())
-    inside = loads(document["configs"]["topology"]["content"].replace("$$", "$"))
     assert without_places(inside) == without_places(load(path))
     assert document["services"]["no"]["ulimits"]["nofile"]["soft"] < 4096
 
 
-def test_one_docker_host_cannot_publish_a_port_twice(tmp_path: Path) -> None:
-    path = written(tmp_path, THREE_HOSTS)
-    said = refused("compose", path).splitlines()
-    assert said[0] == (
-        f"{path}: routers.b.amqp: port 5672 is that of router no, and one Docker host would publish both; "
-        "give each amqp listener a port of its own, or publish none (--no-publish)"
-    )
-    assert len(said) == 2
+def test_docker_chooses_the_port_that_another_service_has(tmp_path: Path) -> None:
+    text = rendered("compose", written(tmp_path, THREE_HOSTS))
+    assert "# Docker chooses a port for 5672 of b, which another has: docker compose port b 5672\n" in text
+    ports = [service["ports"] for service in check_compose(text)["services"].values()]
+    assert [[port.get("published") for port in each] for each in ports] == [["5672"], [None], [None]]
 
 
 # --- Kubernetes ---------------------------------------------------------------------------------------------------
@@ -159,7 +171,9 @@ def test_pods_reach_each_other_by_the_names_of_the_headless_service(tmp_path: Pa
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
     assert without_places(inside) == without_places(load(path))
     host = "mq-1.mq-routers.prod.svc.k8s.lan"
-    assert inside.routers["b"] == RouterAddress((host, 5672), (host, 7671), (host, 8671))
+    assert inside.routers["b"] == RouterAddress(
+        {"amqp": (host, 5672), "interrouter": (host, 7671), "admin": (host, 8671)}
+    )
     headless = found["Service mq-routers"]["spec"]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
     assert found["StatefulSet"]["spec"]["serviceName"] == "mq-routers"
@@ -209,6 +223,147 @@ def test_only_routers_reach_the_port_between_routers() -> None:
     assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
 
 
+# --- every listener, file and store -------------------------------------------------------------------------------
+
+EVERYTHING = """\
+network: shop
+tls:
+  routers: {certificate: "pki/${router}.pem", ca: /srv/pki/ca.pem}
+  clients: {certificate: "pki/${router}.pem", ca: pki/ca.pem, names: {x.example: {certificate: ../x.pem}}}
+  unused: {certificate: nowhere.pem}
+trunks: {tls: routers, key: $NETWORK_KEY}
+hostnames: [mq.example]
+sasl: {users: users.json, tokens: {keys: "https://id.example:8443/jwks", issuer: i, audience: o}}
+admin: {tls: clients, groups: [ops]}
+mqtt: {topics: {"#": telemetry}, retained: {address: kept, stores: [r], user: store}}
+addresses:
+  - {match: telemetry, no_subscribers: accept}
+  - {match: jobs, type: pipe, user: store, stores: {s: "s.example:5981", t: "t.example:5982"}, store_tls: clients,
+     store_metrics: {s: "s.example:9981"}, store_data: {s: /srv/s}}
+routers:
+  a: {host: 10.0.0.1, amqp: "127.0.0.1:5672", amqps: 5671, ws: "127.0.0.1:8080", wss: 8443, mqtt: "127.0.0.1:1883",
+      mqtts: 8883, tls: clients, interrouter: 7671, admin: 8671}
+  b: {host: 10.0.0.2, amqp: "127.0.0.1:6672", amqps: 5671, ws: "127.0.0.1:6080", wss: 8443, mqtt: "127.0.0.1:2883",
+      mqtts: 8883, tls: clients, interrouter: 7671, admin: 8671}
+links: [a - b]
+"""
+OTHERS = {"amqps": 5671, "wss": 8443, "mqtts": 8883}
+
+
+def test_what_the_file_keeps_at_its_own_machine_is_not_reached_in_kubernetes(tmp_path: Path) -> None:
+    found = check_kubernetes(rendered("kubernetes", written(tmp_path, EVERYTHING)))
+    inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
+    assert {key: inside.routers["b"][key][0] for key in ("amqp", "ws", "mqtt")} == dict.fromkeys(
+        ("amqp", "ws", "mqtt"), "127.0.0.1"
+    )
+    (container,) = found["StatefulSet shop"]["spec"]["template"]["spec"]["containers"]
+    reached = {**OTHERS, "interrouter": 7671, "admin": 8671}
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == reached
+    assert {port["name"]: port["port"] for port in found["Service shop-routers"]["spec"]["ports"]} == reached
+    assert {port["name"]: port["port"] for port in found["Service shop"]["spec"]["ports"]} == OTHERS
+    everybody, *_ = found["NetworkPolicy shop"]["spec"]["ingress"]
+    assert everybody == {"ports": [{"protocol": "TCP", "port": port} for port in OTHERS.values()]}
+    assert {"ports": [{"protocol": "TCP", "port": 8443}]} in found["NetworkPolicy shop"]["spec"]["egress"]  # the JWKS
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin", "scheme": "HTTPS"}
+
+
+def test_every_file_is_a_key_of_a_secret_and_each_container_has_what_it_reads(tmp_path: Path) -> None:
+    text = rendered("kubernetes", written(tmp_path, EVERYTHING))
+    found = check_kubernetes(text)
+    made = {
+        line.split()[7]: dict(word.removeprefix("--from-file=").split("=") for word in line.split() if "-file=" in word)
+        for line in text.splitlines()
+        if line.startswith("#   kubectl")
+    }
+    shared = {"srv.pki.ca.pem": "/srv/pki/ca.pem", "users.json": "users.json"}
+    of_clients = {"pki.ca.pem": "pki/ca.pem", "x.pem": "../x.pem"}
+    assert made == {
+        "shop-files": {**shared, **of_clients, "pki.a.pem": "pki/a.pem", "pki.b.pem": "pki/b.pem"},
+        "shop-store-s-files": {
+            "users.json": "users.json",
+            **of_clients,
+            "pki.s.pem": "pki/s.pem",
+            "password": "store.password",
+        },
+        "shop-store-t-files": {
+            "users.json": "users.json",
+            **of_clients,
+            "pki.t.pem": "pki/t.pem",
+            "password": "store.password",
+        },
+        "shop-retained-r-files": {"pki.ca.pem": "pki/ca.pem", "password": "store.password"},
+        "shop-environment": {},
+    }
+    for name in ("shop", "shop-store-s", "shop-retained-r"):
+        pod = found[f"StatefulSet {name}"]["spec"]["template"]["spec"]
+        (etc,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "topology"]
+        secret = etc["sources"][1]["secret"]
+        assert {item["key"] for item in secret["items"]} == made[secret["name"]].keys()
+        assert etc["defaultMode"] == 0o440
+        assert not any("subPath" in mount for mount in pod["containers"][0]["volumeMounts"])
+    inside = loads(found["ConfigMap"]["data"]["topology.yaml"], directory=DIRECTORY)
+    pods = [f"shop-{i}.shop-routers.default.svc.cluster.local" for i in range(2)]
+    assert inside.settings.hostnames == ("mq.example", *pods, "shop.default", "shop.default.svc.cluster.local")
+    profile = inside.tls_profile("clients", "a")
+    assert (str(profile.certificate), str(profile.ca)) == (
+        f"{DIRECTORY}/files/pki/a.pem",
+        f"{DIRECTORY}/files/pki/ca.pem",
+    )
+    (variable,) = [each for each in _container(found, "shop")["env"] if each["name"] == "NETWORK_KEY"]
+    assert variable["valueFrom"] == {"secretKeyRef": {"name": "shop-environment", "key": "NETWORK_KEY"}}
+
+
+def _container(found: dict[str, Any], name: str) -> Any:
+    return found[f"StatefulSet {name}"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_file_that_is_named_by_an_anchor_is_one_file(tmp_path: Path) -> None:
+    text = EVERYTHING.replace("ca: /srv/pki/ca.pem", "ca: &ca pki/ca.pem").replace("ca: pki/ca.pem", "ca: *ca")
+    found = check_kubernetes(rendered("kubernetes", written(tmp_path, text)))
+    inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
+    assert [str(inside.tls[name].ca) for name in ("routers", "clients")] == ["files/pki/ca.pem"] * 2
+
+
+def test_a_store_has_a_volume_a_name_and_a_login(tmp_path: Path) -> None:
+    found = check_kubernetes(rendered("kubernetes", written(tmp_path, EVERYTHING), "--storage", "5Gi"))
+    store = found["StatefulSet shop-store-s"]["spec"]
+    (claim,) = store["volumeClaimTemplates"]
+    assert claim["spec"]["resources"] == {"requests": {"storage": "5Gi"}}
+    command = ["onceway", "pipe", "serve", FILE, "--store", "s", "--data", "/var/lib/onceway/s"]
+    assert _container(found, "shop-store-s")["command"] == command
+    variables = {each["name"]: each["value"] for each in _container(found, "shop-store-s")["env"]}
+    urls = [f"amqps://shop-{i}.shop-routers.default.svc.cluster.local:5671" for i in range(2)]
+    assert variables == {
+        "ONCEWAY_URL": ",".join(urls),
+        "ONCEWAY_CA": f"{DIRECTORY}/files/pki/ca.pem",
+        "ONCEWAY_USER": "store",
+        "ONCEWAY_PASSWORD_FILE": f"{DIRECTORY}/files/password",
+    }
+    inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
+    (pipe,) = [address for address in inside.addresses if address.match == "jobs"]
+    host = "shop-store-s-0.shop-store-s.default.svc.cluster.local"
+    assert (pipe.stores[0], pipe.store_metrics, pipe.store_data) == (("s", host, 5981), (("s", host, 9981),), ())
+    policy = found["NetworkPolicy shop-store-s"]["spec"]
+    assert policy["ingress"][0] == {"ports": [{"protocol": "TCP", "port": 5981}]}
+    assert found["StatefulSet shop-retained-r"]["spec"]["volumeClaimTemplates"]
+
+
+def test_services_of_compose_read_files_that_only_they_may_read(tmp_path: Path) -> None:
+    text = rendered("compose", written(tmp_path, EVERYTHING))
+    document = check_compose(text)
+    assert list(document["services"]) == ["a", "b", "store-s", "store-t", "retained-r"]
+    commands = [line for line in text.splitlines() if line.startswith("#   install")]
+    own = [line.split()[-2:] for line in commands if "/network/b/" in line]
+    assert ["pki/b.pem", "DIR/network/b/files/pki/b.pem"] in own
+    assert all("-o 10001 -m 0400" in line for line in commands)
+    assert not any("pki/a.pem" in line[0] for line in own)
+    for service in document["services"].values():
+        assert service["user"] == "10001:10001"
+    assert [port["target"] for port in document["services"]["a"]["ports"]] == list(OTHERS.values())
+    assert document["services"]["a"]["environment"] == ["NETWORK_KEY"]
+    assert document["services"]["store-s"]["networks"] == {"clients": {}}
+
+
 # --- both ---------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +372,26 @@ def test_only_routers_reach_the_port_between_routers() -> None:
     ("text", "said"),
     [
         ("routers: {}", "routers: there are no routers"),
+        (
+            "addresses: [{match: p, type: pipe, stores: {s: 5981}, store_data: {s: 'postgresql://h/d'}}]\n"
+            "routers: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}",
+            "addresses: p: store_data.s: a PostgreSQL database, whose password and network no container is given; "
+            "leave it out for a volume, or run onceway pipe serve --store s elsewhere",
+        ),
+        (
+            "addresses: [{match: p, type: pipe, stores: {My_Store: 5981}}]\n"
+            "routers: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}",
+            'addresses: p: stores.My_Store: no container can have the name "My_Store"; name it with a-z, 0-9 and -',
+        ),
+        (
+            "sasl: {users: my users.json}\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}",
+            "my users.json has a character that no key of a Secret can have; rename it with letters",
+        ),
+        (
+            "addresses: [{match: p, type: pipe, stores: {s: 5981}}]\nmqtt: {topics: {'#': t}}\n"
+            "routers: {a: {mqtt: 1883, interrouter: 7671, admin: 8671}}",
+            "addresses: p: stores.s: routers have no listener in common that it could connect to (amqp, amqps, ws, wss)",
+        ),
         (
             "routers: {a: {amqp: 5672, interrouter: '10.0.0.1:5672', admin: 443}}",
             "routers.a: amqp and interrouter have port 5672; give each listener a port of its own: "
@@ -232,7 +407,7 @@ def test_only_routers_reach_the_port_between_routers() -> None:
         ),
         ("routers: {a: {amqp: 5672, interrouter: 7671, admin: 0}}", '"0" is no port; ports are 1 to 65535'),
     ],
-    ids=["none", "ports", "via", "port 0"],
+    ids=["none", "database", "name", "key", "no AMQP", "ports", "via", "port 0"],
 )
 def test_a_file_that_containers_cannot_run_is_refused(tmp_path: Path, kind: str, text: str, said: str) -> None:
     path = written(tmp_path, f"network: n\n{text}\n")
@@ -261,7 +436,7 @@ def test_bad_options_are_named(kind: str, arguments: list[str], said: str) -> No
 
 @pytest.mark.parametrize(("kind", "name"), [("compose", "compose.yaml"), ("kubernetes", "kubernetes.yaml")])
 def test_output_is_a_file(tmp_path: Path, kind: str, name: str) -> None:
-    assert rendered(kind, TRIANGLE, "--output", tmp_path) == f"{tmp_path / name}\n"
+    assert rendered(kind, TRIANGLE, "--output", tmp_path).splitlines()[0] == str(tmp_path / name)
     assert (tmp_path / name).read_text() == rendered(kind, TRIANGLE)
 
 

@@ -36,7 +36,14 @@ def rendered(*arguments: object) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--only", "a,c"], ["--router", "b"], ["--user", "daemon"], ["--topology", "/etc/on ce%/$way.yaml"]],
+    [
+        [],
+        ["--log-file", "/var/log/onceway/x.log", "--log-format", "json"],
+        ["--only", "a,c"],
+        ["--router", "b"],
+        ["--user", "daemon"],
+        ["--topology", "/etc/on ce%/$way.yaml"],
+    ],
     ids=lambda words: " ".join(words) or "all",
 )
 def test_systemd_accepts_the_unit(tmp_path: Path, arguments: list[str]) -> None:
@@ -82,6 +89,68 @@ def test_limits_and_ports_of_the_file_are_in_the_unit(tmp_path: Path) -> None:
     one, other = rendered(path, "--only", "a"), rendered(path, "--only", "b")
     assert (one["LimitNOFILE"], one["AmbientCapabilities"]) == ("512", "CAP_NET_BIND_SERVICE")
     assert (other["LimitNOFILE"], other["AmbientCapabilities"]) == ("65536", "")
+
+
+SECURED = """\
+network: n
+tls: {p: {certificate: "pki/${router}.pem", ca: /srv/ca.pem}}
+sasl: {users: users.json}
+trunks: {tls: "off", key: $NETWORK_KEY}
+addresses: [{match: jobs, type: pipe, user: store, stores: {s: 5981}, store_data: {s: /srv/s}}]
+mqtt: {topics: {"#": t}, retained: {address: kept, stores: [r], user: keeper}}
+routers:
+  a: {amqp: 5672, amqps: 443, tls: p, interrouter: 7671, admin: 8671}
+  b: {amqp: 5673, interrouter: 7672, admin: 8672}
+links: [a - b]
+"""
+
+
+def test_the_units_account_can_read_what_the_file_names(tmp_path: Path) -> None:
+    path = tmp_path / "n.yaml"
+    path.write_text(SECURED)
+    done = onceway("render", "systemd", path, "--only", "a")
+    unit = settings(done.stdout)
+    read = "/etc/onceway/pki/a.pem /srv/ca.pem /etc/onceway/users.json"
+    assert f"#   chgrp onceway-keys {read}\n#   chmod 0640 {read}\n" in done.stdout
+    assert (unit["SupplementaryGroups"], unit["AmbientCapabilities"]) == ("onceway-keys", "CAP_NET_BIND_SERVICE")
+    assert unit["EnvironmentFile"] == "/etc/onceway/n.env"
+    assert "LoadCredential" not in unit  # a copy, which a reload does not see
+    owned = onceway("render", "systemd", path, "--only", "a", "--user", "mq").stdout
+    assert f"#   chown mq {read}\n" in owned
+    assert "SupplementaryGroups" not in owned
+
+
+def test_a_unit_of_a_store_has_its_login_its_data_and_no_routers(tmp_path: Path) -> None:
+    path = tmp_path / "n.yaml"
+    path.write_text(SECURED)
+    done = onceway("render", "systemd", path, "--store", "s", "--log-level", "warning")
+    unit = settings(done.stdout.replace("Environment=ONCEWAY_", "ONCEWAY_"))
+    start = "/opt/onceway/bin/onceway pipe serve /etc/onceway/n.yaml --store s --data /srv/s --log-level warning"
+    assert (unit["ExecStart"], unit["Type"], unit["ReadWritePaths"]) == (start, "exec", "/srv/s")
+    assert unit["ONCEWAY_URL"] == "amqp://127.0.0.1:5672,amqp://127.0.0.1:5673"
+    assert (unit["ONCEWAY_USER"], unit["ONCEWAY_PASSWORD_FILE"]) == ("store", "/etc/onceway/store.password")
+    kept = onceway("render", "systemd", path, "--store", "retained-r").stdout
+    assert "onceway retained serve /etc/onceway/n.yaml --store r --data /var/lib/onceway/n-retained-r\n" in kept
+    refused = onceway("render", "systemd", path)
+    assert refused.returncode == 2
+    assert "they log in differently, and one unit runs all of them; render a unit for the routers" in refused.stderr
+    none = onceway("render", "systemd", path, "--store", "x")
+    assert (none.returncode, 'addresses: no store "x"; stores are s, retained-r' in none.stderr) == (2, True)
+
+
+def test_a_file_that_the_unit_cannot_see_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "n.yaml"
+    path.write_text(SECURED.replace("/srv/ca.pem", "/root/ca.pem"))
+    done = onceway("render", "systemd", path, "--only", "a")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/root/ca.pem is hidden from the unit, which sees neither homes nor /tmp; put it below" in done.stderr
+
+
+def test_the_options_of_logs_are_in_the_unit() -> None:
+    unit = rendered(TRIANGLE, "--log-format", "json", "--log-file", "/var/log/onceway/n.log")
+    assert unit["ExecStart"].endswith(" --log-format json --log-file /var/log/onceway/n.log")
+    assert (unit["LogsDirectory"], unit["LogsDirectoryMode"]) == ("onceway", "0750")
+    assert rendered(TRIANGLE, "--log-file", "/srv/logs/n.log")["ReadWritePaths"] == "/srv/logs"
 
 
 def test_output_is_a_file_by_the_units_name(tmp_path: Path) -> None:

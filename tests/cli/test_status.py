@@ -53,7 +53,7 @@ def test_a_router_of_this_host_whose_admin_listener_is_taken_away_is_asked_throu
     with Program([*COMMAND, "up", str(path), "--state-dir", str(tmp_path)]) as up:
         assert up.line() == "network live ready: 1 router, 0 links"
         text = path.read_text()
-        admin = topology.load(path).routers["a"].admin[1]
+        admin = topology.load(path).routers["a"]["admin"][1]
         path.write_text(text.replace(str(admin), "1"))  # as if it could not be reached
         for target in ([path], []):
             done = onceway("status", *target, "--state-dir", tmp_path, "--timeout", "60")

@@ -23,7 +23,7 @@ from tests.running import Program
 
 def status(path: Path, name: str) -> dict[str, Any] | None:
     """A router's document, or None while nobody answers."""
-    host, port = topology.load(path).routers[name].admin
+    host, port = topology.load(path).routers[name]["admin"]
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=BOUND_S) as answer:
             document: dict[str, Any] = json.load(answer)
@@ -344,7 +344,7 @@ def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f'{pair_file}: routers: no router "c"; routers are a, b\n'
 
-    place = topology.load(pair_file).routers["b"].amqp
+    place = topology.load(pair_file).routers["b"]["amqp"]
     with socket.create_server(place):
         for command in (["up", pair_file], ["router", pair_file, "b"]):
             done = onceway(*command)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "*.yaml", "*.py", "*.js", "*.sh", "Makefile")
 TLS_PORT = re.compile(r"(?<![\w.])5671\b")
 # What names 5671 for TLS, up to the port and with no other scheme or key between.
-OF_TLS = re.compile(r"(amqps(://|: ?\"?)|DEFAULT_TLS_PORT = )[^\s{}]*$")
+OF_TLS = re.compile(r"(amqps(://|: ?\"?|\", |` \| )|DEFAULT_TLS_PORT = )[^\s{}]*$")
 
 
 def wrong_ports(text: str) -> list[str]:

@@ -11,6 +11,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,17 @@ import pytest
 
 from onceway import connect
 from onceway.base import logs
-from onceway.base.logs import ClientFilter, Handler, LogFile, Options, logger
+from onceway.base.logs import (
+    ClientFilter,
+    Handler,
+    LogFile,
+    Message,
+    Options,
+    for_journal,
+    json_line,
+    logger,
+    text_line,
+)
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.cli.test_up import status
 from tests.live import LiveNetwork, wait_until
@@ -310,3 +322,25 @@ def test_a_router_tells_clients_links_neighbours_and_sessions_apart(tmp_path: Pa
     (refused,) = [line for line in lines if line["event"] == "client_refused"]
     assert refused["client"].startswith("127.0.0.1:")
     assert refused["condition"].startswith("amqp:")
+
+
+def test_the_journal_is_told_the_level_of_each_line() -> None:
+    text = text_line(logging.WARNING, Message("x", "y", {}), 0.0, "trace\nback")
+    assert for_journal(text) == f"<4>{text}".replace("\n", "\n<4>")
+    assert for_journal(json_line(logging.ERROR, Message("x", "y", {}), 0.0)).startswith('<3>{"time": ')
+    assert for_journal("a line of something else") == "<6>a line of something else"
+
+
+def test_only_the_stream_that_systemd_reads_gets_priorities() -> None:
+    program = (
+        "from onceway.base.logs import configure, logger, Options; configure(Options()); logger('x').error('e', 't')"
+    )
+    identity = "import os; s = os.fstat(2); os.environ['JOURNAL_STREAM'] = f'{s.st_dev}:{s.st_ino}'; "
+
+    def said(code: str) -> str:
+        environment = {**os.environ, "JOURNAL_STREAM": "1:1"}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+
+    assert said(identity + program).startswith("<3>")
+    assert said(program).startswith("20")

@@ -126,7 +126,7 @@ async def running(*names: str) -> AsyncIterator[list[RouterServer]]:
 
 
 def client(server: RouterServer, name: str) -> Client:
-    return Client(server.topology.routers[server.name].amqp[1], name)
+    return Client(server.topology.routers[server.name]["amqp"][1], name)
 
 
 def run(scene: Callable[[], Awaitable[None]]) -> None:
@@ -250,7 +250,7 @@ async def test_the_others_hear_of_a_stopped_routers_clients_before_it_goes() -> 
 
 async def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_again() -> None:
     async with running("a", "b") as (a, b):
-        port = b.topology.routers["b"].interrouter[1]
+        port = b.topology.routers["b"]["interrouter"][1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         while await reader.read(4096):

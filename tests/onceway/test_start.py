@@ -77,7 +77,7 @@ def test_a_router_that_listens_and_never_answers_counts_as_up(tmp_path: Path, mo
     at = topology(tmp_path)
 
     async def go() -> None:
-        async with await asyncio.start_server(lambda reader, writer: writer.close(), *at.routers["a"].interrouter):
+        async with await asyncio.start_server(lambda reader, writer: writer.close(), *at.routers["a"]["interrouter"]):
             await start.refuse_fresh_beside(at, ["b"])
 
     with pytest.raises(UsageError, match="router a listens, and does not answer"):

@@ -94,7 +94,7 @@ class Fakes:
             "paths": {other: {"next": other, "cost": 1} for other in others},
             "neighbours": {other: {"up": True} for other in self.loaded.neighbours(name)},
         }
-        port = str(self.loaded.routers[name].admin[1])
+        port = str(self.loaded.routers[name]["admin"][1])
         return [sys.executable, str(FAKE), port, name, self.behaviours.get(name, "good"), json.dumps(status)]
 
 
@@ -305,7 +305,7 @@ async def test_a_recovering_router_is_not_ready_and_says_for_how_long(tmp_path: 
 def test_all_taken_ports_are_named_at_once(pair: Topology) -> None:
     import socket
 
-    taken = [pair.routers["a"].amqp, pair.routers["b"].admin]
+    taken = [pair.routers["a"]["amqp"], pair.routers["b"]["admin"]]
     listeners = [socket.create_server(address) for address in taken]
     try:
         with pytest.raises(ConfigError) as caught:

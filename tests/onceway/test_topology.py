@@ -50,7 +50,7 @@ def test_the_architectures_example_reads_as_it_says() -> None:
     loaded = topology.load(topology.shipped("triangle"))
     assert loaded.links == (("a", "b", 1), ("b", "c", 1), ("a", "c", 2))
     assert loaded.neighbours("c") == {"b": 1, "a": 2}
-    assert loaded.routers["b"].interrouter == ("127.0.0.1", 7672)
+    assert loaded.routers["b"]["interrouter"] == ("127.0.0.1", 7672)
     assert loaded.urls(["a", "b"]) == "amqp://127.0.0.1:5672,amqp://127.0.0.1:5673"
     orders = loaded.router_config("a").address("orders")
     assert (orders.subscription_timeout_s, orders.publisher_expires_s) == (60.0, 120.0)
@@ -123,11 +123,11 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
         "  b: {host: b.example, amqp: 5672, interrouter: 7671, admin: localhost:8671}\n"
         "links: [a - b]\ntrunks: {tls: off}\n"
     )
-    assert loaded.routers["a"].amqp == ("0.0.0.0", 5670)
-    assert loaded.routers["a"].interrouter == ("::1", 7671)
-    assert loaded.routers["a"].admin == ("10.0.0.1", 8671)
-    assert loaded.routers["b"].amqp == ("b.example", 5672)
-    assert loaded.routers["b"].admin == ("localhost", 8671)
+    assert loaded.routers["a"]["amqp"] == ("0.0.0.0", 5670)
+    assert loaded.routers["a"]["interrouter"] == ("::1", 7671)
+    assert loaded.routers["a"]["admin"] == ("10.0.0.1", 8671)
+    assert loaded.routers["b"]["amqp"] == ("b.example", 5672)
+    assert loaded.routers["b"]["admin"] == ("localhost", 8671)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,7 @@ def test_a_place_that_is_none_is_said_once() -> None:
 
 def test_the_same_port_on_two_hosts_is_no_clash() -> None:
     loaded = topology.loads("network: n\nrouters: {a: {amqp: 'x:5672', interrouter: 'y:5672', admin: 1}}\n")
-    assert loaded.routers["a"].interrouter == ("y", 5672)
+    assert loaded.routers["a"]["interrouter"] == ("y", 5672)
 
 
 @pytest.mark.parametrize(

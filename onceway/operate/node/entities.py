@@ -110,19 +110,18 @@ class Entities:
 
     def _listeners(self) -> Steps:
         yield
-        place = self._server.topology.routers[self._server.name]
-        places = {**place.for_clients(), "interrouter": place.interrouter, "admin": place.admin}
-        secure = ("amqps", "wss", "mqtts")
+        topology, name = self._server.topology, self._server.name
         return [
-            {"identity": scheme, "name": scheme, "scheme": scheme, "host": host, "port": port, "tls": scheme in secure}
-            for scheme, (host, port) in places.items()
-        ]
+            {"identity": key, "name": key, "scheme": key, "host": host, "port": port,
+             "tls": bool(topology.listener_profile(name, key))}
+            for key, (host, port) in topology.routers[name].listeners.items()
+        ]  # fmt: skip
 
     def _neighbours(self) -> Steps:
         yield
         topology, found = self._server.topology, []
         for name, said in self._server.network.status()["neighbours"].items():
-            host, port = topology.routers[name].interrouter if name in topology.routers else (None, None)
+            host, port = topology.routers[name]["interrouter"] if name in topology.routers else (None, None)
             empty = {"trunk": None, "failure": None}
             found.append({"identity": name, "name": name, "host": host, "port": port, **empty, **said})
         return found

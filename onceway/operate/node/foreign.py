@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
 from onceway.operate.node.entities import Entity
+from onceway.topology.listeners import SECURE
 
 PREFIXES: Final = ("io.skupper.router.", "org.apache.qpid.dispatch.")
 
@@ -122,10 +123,10 @@ TYPES: Final[Mapping[str, Foreign]] = {
             "isAuthenticated": lambda entity: entity["user"] != "anonymous",
             "user": "user",
             "sasl": lambda entity: "ANONYMOUS" if entity["user"] == "anonymous" else "",
-            "isEncrypted": lambda entity: entity["scheme"] in ("amqps", "wss", "mqtts"),
+            "isEncrypted": lambda entity: entity["scheme"] in SECURE,
             "sslProto": Fixed("TLS"),
             "sslCipher": _NOTHING,
-            "ssl": lambda entity: entity["scheme"] in ("amqps", "wss", "mqtts"),
+            "ssl": lambda entity: entity["scheme"] in SECURE,
             "tenant": _NOTHING,
             "opened": Fixed(True),
             "active": Fixed(True),
