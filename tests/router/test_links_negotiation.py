@@ -287,7 +287,9 @@ def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
 
 
 def test_a_reader_of_a_pipe_is_sent_to_its_stores_and_its_primary_is_not() -> None:
-    pipe = AddressConfig("orders", type="pipe", stores=(("s", "h", 1), ("t", "i", 2)), subscriptions=(("p", "q"),))
+    pipe = AddressConfig(
+        "orders", type="pipe", read_at=(("amqp", "h", 1), ("amqp", "i", 2)), subscriptions=(("p", "q"),)
+    )
     config = RouterConfig("a", addresses=(pipe,))
     refused = refusal(receiving(), config)
     assert isinstance(refused, Redirected)

@@ -186,7 +186,7 @@ def work(of: Callable[..., object]) -> int:
 
 def test_an_address_that_one_may_not_use_looks_the_same_whatever_is_there() -> None:
     """A topic in use, a pipe, a queue, and one that nobody has used: one error, and as much work."""
-    pipe = AddressConfig("busypipe", type="pipe", stores=(("s", "host", 1),), other_subscriptions="refuse")
+    pipe = AddressConfig("busypipe", type="pipe", read_at=(("amqp", "host", 1),), other_subscriptions="refuse")
     queue = AddressConfig("busyqueue", type="queue")
     clients = network(Policy(("alice", "bob"), send=("*",), receive=("*",)), addresses=(pipe, queue))
     alice = connect(clients, "alice")

@@ -104,7 +104,7 @@ def test_without_policies_everyone_may_do_everything_and_with_none_that_fits_not
 
 
 def test_what_no_entry_allows_is_refused_counted_and_says_nothing_of_the_address() -> None:
-    pipe = AddressConfig("jobs", type="pipe", stores=(("s", "host", 1),), other_subscriptions="refuse")
+    pipe = AddressConfig("jobs", type="pipe", read_at=(("amqp", "host", 1),), other_subscriptions="refuse")
     clients = network(Policy(("alice",), send=("orders",), receive=("prices",)), addresses=(pipe,))
     alice = connect(clients, "alice")
     assert alice.sender(target=Target("orders")).attached
