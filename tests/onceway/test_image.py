@@ -7,8 +7,8 @@ from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
-from onceway.render.kubernetes import USER
-from onceway.render.placed import STATE
+from onceway.render import USER
+from onceway.render.plan import STATE
 from onceway.state import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
