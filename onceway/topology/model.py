@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
 from onceway.base.values import format_host_port
 from onceway.topology.addresses import Address
@@ -18,6 +19,15 @@ from onceway.topology.pipes import Pipe
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
 from router.config import AddressConfig, Limits, RouterConfig
+
+
+_BEFORE: Final = ("amqp", "interrouter", "admin", "amqps", "ws", "wss", "mqtt", "mqtts")
+"""What a router has in the digest of a file, whether it is there or not."""
+
+
+def _as_before(router: RouterAddress) -> str:
+    keys = dict.fromkeys((*_BEFORE, *router.listeners))
+    return f"RouterAddress({', '.join(f'{key}={router.listeners.get(key)!r}' for key in keys)}, tls={router.tls!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +75,13 @@ class Topology:
 
     @property
     def digest(self) -> int:
-        """A number that differs where routers or links do. `via` may: a file for one host may go around a proxy."""
+        """A number that differs where routers or links do. `via` may: a file for one host may go around a proxy.
+
+        Routers compare it (protocol 4.5), those of the version before, too: of the same file 0.9.0 makes the same text.
+        """
         links = sorted((*sorted((one, other)), cost) for one, other, cost in self.links)
-        return int.from_bytes(
-            blake2b(repr((sorted(self.routers.items()), links)).encode(), digest_size=8).digest(), "big"
-        )
+        routers = ", ".join(f"({name!r}, {_as_before(at)})" for name, at in sorted(self.routers.items()))
+        return int.from_bytes(blake2b(f"([{routers}], {links!r})".encode(), digest_size=8).digest(), "big")
 
     def neighbours(self, name: str) -> dict[str, int]:
         """The routers that `name` has a link to, and what the link costs."""

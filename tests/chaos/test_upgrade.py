@@ -110,6 +110,7 @@ def test_routers_of_two_releases_work_together_over_a_hop(
     network = network_of(live_network, before, [("a", "b"), ("b", "c")], old)
     with under_load(network, tmp_path) as clients:
         more(clients)
+        assert not any(status.get("file_differences") for status in network.statuses().values())
         said = {pair: version for pair, version in versions(network).items() if version is not None}
         if old == "b":
             assert said == {"ab": 4, "a-b": 4, "cb": 4, "c-b": 4, "ac": SPOKEN.newest, "ca": SPOKEN.newest}
