@@ -20,7 +20,6 @@ from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
 from router.config import AddressConfig, Limits, RouterConfig
 
-
 _BEFORE: Final = ("amqp", "interrouter", "admin", "amqps", "ws", "wss", "mqtt", "mqtts")
 """What a router has in the digest of a file, whether it is there or not."""
 

@@ -96,7 +96,8 @@ class Body:
         assert offset >= self.start
         digest, at = self._freed.copy(), self.start
         for part in self.parts:
-            digest.update(part[max(self.bare_at - at, 0) : max(offset - at, 0)])
+            start = max(self.bare_at - at, 0)
+            digest.update(part[start : max(offset - at, start)])  # compiled, a slice that ends before its start raises
             at += len(part)
         return digest.digest()
 
@@ -143,7 +144,7 @@ class Partial:
         body = self.body
         assert body is not None
         if self._seen is None:  # else nothing of this copy has gone out
-            self.rest += body.head[self.offset : body.bare_at]
+            self.rest += body.head[min(self.offset, body.bare_at) : body.bare_at]
             self._sent = max(self.offset - body.bare_at, 0)
             self._digest = body.digest(self.offset)
         self.body, self.position, self.open_since = None, -1, now
