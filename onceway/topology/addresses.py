@@ -31,83 +31,38 @@ ADDRESS: Final = Section(
     "addresses",
     "a mapping such as {match: orders}",
     (
-        Row(
-            "match",
-            Text(_read_match, "an address, or a prefix ending in *", "."),
-            When.AT_ONCE,
+        Row("match", Text(_read_match, "an address, or a prefix ending in *", "."), When.AT_ONCE,
             "an exact name, or a prefix ending in `*`; no entry holds for addresses that begin with `_dynamic/`",
-            required=True,
-        ),
-        Row(
-            "type",
-            Choice(("topic", "queue", "pipe")),
-            When.AT_ONCE,
-            "topic: every message goes to every subscription; queue: [every message goes to one consumer](queues.md); "
-            "pipe: [below](#pipes). An address that becomes a queue, or a topic again, is served [from when all "
-            "routers follow the file](queues.md#a-first-queue)",
-        ),
-        Row(
-            "guarantee",
-            Choice(tuple(GUARANTEES)),
-            When.NEW_LINKS,
-            "the best that a link may negotiate: exactly-once, at-least-once, at-most-once",
-            of=_NO_PIPE,
-        ),
+            required=True),
+        Row("type", Choice(("topic", "queue", "pipe")), When.AT_ONCE,
+            "topic: every message goes to every subscription; queue: [every message goes to one "
+            "consumer](queues.md); pipe: [below](#pipes). An address that becomes a queue, or a topic again, is "
+            "served [from when all routers follow the file](queues.md#a-first-queue)"),
+        Row("guarantee", Choice(tuple(GUARANTEES)), When.NEW_LINKS,
+            "the best that a link may negotiate: exactly-once, at-least-once, at-most-once", of=_NO_PIPE),
         *TIMEOUT_ROWS,
-        Row(
-            "no_subscribers",
-            Choice(("hold", "accept", "release")),
-            When.AT_ONCE,
+        Row("no_subscribers", Choice(("hold", "accept", "release")), When.AT_ONCE,
             "when there is no subscription: `hold` gives publishers no credit; `accept` and `release` tell them that "
-            "outcome",
-            of=_NO_PIPE,
-        ),
-        Row(
-            "expire",
-            Switch(),
-            When.NEW_LINKS,
+            "outcome", of=_NO_PIPE),
+        Row("expire", Switch(), When.NEW_LINKS,
             "whether a message is dropped in place of being sent when its `ttl`, counted from when its router has "
-            "taken "
-            "it, or its `absolute-expiry-time` is over; its publisher is told accepted. Without it they are passed "
-            "on and "
-            "mean nothing here. Keep clocks together",
-            of=_NO_PIPE,
-        ),
-        Row(
-            "priority",
-            Switch(),
-            When.NEW_LINKS,
-            "of a [queue](queues.md): whether messages of a higher priority go first",
-            of=("queue",),
-        ),
-        Row(
-            "max_redeliveries",
-            Count(0, 1 << 20),
-            When.AT_ONCE,
-            "how often a delivery that failed (`modified` with delivery-failed) is sent again to the same subscriber; "
-            "then it counts as rejected. A release does not count",
-            of=_NO_PIPE,
-        ),
-        Row(
-            "subscriptions",
-            SUBSCRIPTIONS,
-            When.AT_ONCE,
-            "the [declared subscriptions](#declared-subscriptions) of this address; not for a prefix",
-            of=_TOPIC,
-            default="none",
-        ),
-        Row(
-            "other_subscriptions",
-            Choice(("allow", "refuse")),
-            When.NEW_LINKS,
+            "taken it, or its `absolute-expiry-time` is over; its publisher is told accepted. Without it they are "
+            "passed on and mean nothing here. Keep clocks together", of=_NO_PIPE),
+        Row("priority", Switch(), When.NEW_LINKS,
+            "of a [queue](queues.md): whether messages of a higher priority go first", of=("queue",)),
+        Row("max_redeliveries", Count(0, 1 << 20), When.AT_ONCE,
+            "how often a delivery that failed (`modified` with delivery-failed) is sent again to the same "
+            "subscriber; then it counts as rejected. A release does not count", of=_NO_PIPE),
+        Row("subscriptions", SUBSCRIPTIONS, When.AT_ONCE,
+            "the [declared subscriptions](#declared-subscriptions) of this address; not for a prefix", of=_TOPIC,
+            default="none"),
+        Row("other_subscriptions", Choice(("allow", "refuse")), When.NEW_LINKS,
             "whether subscriptions that are not declared may attach: `allow` or `refuse`; `refuse` needs "
-            "`subscriptions`",
-            of=_TOPIC,
-        ),
+            "`subscriptions`", of=_TOPIC),
         *PIPE_ROWS,
     ),
     (AddressConfig, Pipe),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,23 +54,15 @@ ADMIN: Final = Section(
     "a mapping such as {tls: clients, groups: [ops]}",
     (
         Row("tls", Profile(), When.RESTART, "the [profile](#tls) of the admin listeners"),
-        Row(
-            "users",
-            NAMES,
-            When.AT_ONCE,
-            "users that may [read](security.md#who-reads-status-and-metrics) there, by password, token or certificate. "
-            "Without `users` and `groups` everyone who reaches the listeners may",
-        ),
+        Row("users", NAMES, When.AT_ONCE,
+            "users that may [read](security.md#who-reads-status-and-metrics) there, by password, token or "
+            "certificate. Without `users` and `groups` everyone who reaches the listeners may"),
         Row("groups", NAMES, When.AT_ONCE, "groups that may read there"),
-        Row(
-            "act",
-            Table(ACT, lambda given, scope: given.values),
-            When.AT_ONCE,
-            "`users` and `groups` that may [delete](management.md#who-may) over AMQP",
-        ),
+        Row("act", Table(ACT, lambda given, scope: given.values), When.AT_ONCE,
+            "`users` and `groups` that may [delete](management.md#who-may) over AMQP"),
     ),
     AdminRules,
-)
+)  # fmt: skip
 
 
 def _make(given: Given, scope: Scope) -> AdminRules:

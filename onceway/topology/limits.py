@@ -30,25 +30,12 @@ LIMITS: Final = Section(
             When.AT_ONCE,
             "connections that have sent open; a user's limit holds in addition to the listener's. Beyond it: " + _CLOSE,
         ),
-        Row(
-            "half_open",
-            Count(1, 1 << 20),
-            When.AT_ONCE,
-            "connections that have not sent open yet; not for users. Beyond it: the oldest of them is disconnected",
-        ),
-        Row(
-            "handshake_timeout",
-            Duration(0.1, 600),
-            When.NEW_CONNECTIONS,
-            "time for header, SASL and open together; not for users. Beyond it: " + _CLOSE,
-            "handshake_timeout_s",
-        ),
-        Row(
-            "sessions",
-            Count(1, 1 << 16),
-            When.NEW_CONNECTIONS,
-            "sessions of one connection; told as channel-max. Beyond it: close, `amqp:connection:framing-error`",
-        ),
+        Row("half_open", Count(1, 1 << 20), When.AT_ONCE,
+            "connections that have not sent open yet; not for users. Beyond it: the oldest of them is disconnected"),
+        Row("handshake_timeout", Duration(0.1, 600), When.NEW_CONNECTIONS,
+            "time for header, SASL and open together; not for users. Beyond it: " + _CLOSE, "handshake_timeout_s"),
+        Row("sessions", Count(1, 1 << 16), When.NEW_CONNECTIONS,
+            "sessions of one connection; told as channel-max. Beyond it: close, `amqp:connection:framing-error`"),
         Row(
             "links",
             Count(1, 1 << 20),
@@ -57,53 +44,24 @@ LIMITS: Final = Section(
             f"close, "
             "`amqp:connection:framing-error`",
         ),
-        Row(
-            "unsettled_map",
-            Count(1, 1 << 24),
-            When.AT_ONCE,
-            f"entries of the unsettled map in one attach. Beyond it: {_REFUSED}",
-        ),
-        Row(
-            "unread_output",
-            Size(1 << 20, 1 << 40),
-            When.AT_ONCE,
+        Row("unsettled_map", Count(1, 1 << 24), When.AT_ONCE,
+            f"entries of the unsettled map in one attach. Beyond it: {_REFUSED}"),
+        Row("unread_output", Size(1 << 20, 1 << 40), When.AT_ONCE,
             "output that waits for one client to read it. Beyond it: the router reads nothing from this client until "
-            "it "
-            "has read; its `idle_timeout` keeps running",
-        ),
-        Row(
-            "max_frame_size",
-            Size(512, (1 << 32) - 1),
-            When.NEW_CONNECTIONS,
+            "it has read; its `idle_timeout` keeps running"),
+        Row("max_frame_size", Size(512, (1 << 32) - 1), When.NEW_CONNECTIONS,
             "one frame; told in open. Before open 64KiB. Beyond it: close, `amqp:connection:framing-error`",
-            default=_THE_SETTING,
-        ),
-        Row(
-            "max_message_size",
-            Size(1, 1 << 40),
-            When.NEW_CONNECTIONS,
+            default=_THE_SETTING),
+        Row("max_message_size", Size(1, 1 << 40), When.NEW_CONNECTIONS,
             "one message; with it none passes through while it arrives (`stream_above`); told in attach. Beyond it: "
-            "detach, `amqp:link:message-size-exceeded`",
-            default=_THE_SETTING,
-        ),
-        Row(
-            "unsettled_window",
-            Count(1, 1 << 24),
-            When.AT_ONCE,
-            "messages of one publisher that are accepted and not settled. Beyond it: no credit",
-            default=_THE_SETTING,
-        ),
-        Row(
-            "idle_timeout",
-            Duration(0.1, 86_400),
-            When.NEW_CONNECTIONS,
-            "time without any frame from the client. Beyond it: " + _CLOSE,
-            "idle_timeout_s",
-            default=_THE_SETTING,
-        ),
+            "detach, `amqp:link:message-size-exceeded`", default=_THE_SETTING),
+        Row("unsettled_window", Count(1, 1 << 24), When.AT_ONCE,
+            "messages of one publisher that are accepted and not settled. Beyond it: no credit", default=_THE_SETTING),
+        Row("idle_timeout", Duration(0.1, 86_400), When.NEW_CONNECTIONS,
+            "time without any frame from the client. Beyond it: " + _CLOSE, "idle_timeout_s", default=_THE_SETTING),
     ),
     Limits,
-)
+)  # fmt: skip
 _OF_A_USER: Final = {each.name for each in fields(UserLimits)}
 """The others no user has, because the user is not known yet when they apply."""
 
@@ -150,13 +108,8 @@ USER: Final = Section(
     "users",
     _EXAMPLE,
     (
-        Row(
-            "limits",
-            Table(LIMITS, _make_user_limits),
-            When.AT_ONCE,
-            "[limits](#limits-and-users) of this user",
-            apart=True,
-        ),
+        Row("limits", Table(LIMITS, _make_user_limits), When.AT_ONCE, "[limits](#limits-and-users) of this user",
+            apart=True),
     ),
-)
+)  # fmt: skip
 USERS: Final = ByName(Table(USER, _make_user), "a mapping such as guest: {limits: {connections: 10}}", _check_user)

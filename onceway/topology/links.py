@@ -47,27 +47,18 @@ LINK: Final = Section(
     "links",
     _EXPECTED,
     (
-        Row(
-            "between",
-            ListOf(Text(str, "the name of a router"), "a list of two routers", _check_between),
+        Row("between", ListOf(Text(str, "the name of a router"), "a list of two routers", _check_between),
             When.AT_ONCE,
             "the two routers. The one whose name sorts first connects to the other one, at that one's `interrouter` "
-            "address",
-            required=True,
-        ),
+            "address", required=True),
         Row("cost", Count(1, 1 << 20), When.AT_ONCE, "messages take the cheapest path"),
-        Row(
-            "via",
-            Place(DEFAULT_HOST),
-            When.AT_ONCE,
+        Row("via", Place(DEFAULT_HOST), When.AT_ONCE,
             "another address to connect to, such as a forwarder or a proxy between the two ([chaos runs](chaos.md) "
-            "break "
-            "links there). It is used when the link is connected the next time",
-            default="the neighbour's `interrouter`",
-        ),
+            "break links there). It is used when the link is connected the next time",
+            default="the neighbour's `interrouter`"),
     ),
     GivenLink,
-)
+)  # fmt: skip
 ONE_LINK: Final = Either(Text(_read_pair, _EXPECTED, " - "), Table(LINK, _make))
 
 

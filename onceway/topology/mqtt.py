@@ -107,55 +107,30 @@ RETAINED: Final = Section(
     _RETAINED,
     (
         Row("address", _ADDRESS, When.AT_ONCE, "a topic of its own, which `addresses` must not have", required=True),
-        Row(
-            "stores",
-            ListOf(Text(NAME.parse, "the name of a store", NAME.pattern), _RETAINED, _check_stores),
-            When.AT_ONCE,
-            "the names of the stores",
-            required=True,
-        ),
+        Row("stores", ListOf(Text(NAME.parse, "the name of a store", NAME.pattern), _RETAINED, _check_stores),
+            When.AT_ONCE, "the names of the stores", required=True),
         Row("user", Text(str, "the name of a user"), When.AT_ONCE, "as whom the stores log in"),
     ),
     Retained,
-)
+)  # fmt: skip
 MQTT: Final = Section(
     "mqtt",
     _EXAMPLE,
     (
-        Row(
-            "topics",
-            ByName(_ADDRESS, _EXAMPLE, _is_prefix),
-            When.AT_ONCE,
-            "prefix of topic names, or `#` for all others, with the address that they belong to",
-            required=True,
-        ),
-        Row(
-            "shared",
-            ByName(_ADDRESS, _SHARED, _is_shared),
-            When.AT_ONCE,
-            "GROUP/FILTER of [shared subscriptions](mqtt.md#shared-subscriptions) that clients of AMQP are to receive "
-            "from, with the queue of each, an address of `type: queue`",
-            default="none",
-        ),
-        Row(
-            "retained",
-            Table(RETAINED, _make_retained),
-            When.AT_ONCE,
-            "`address` and `stores` of [retained messages](mqtt.md#retained-messages), and `user`, as whom the stores "
-            "log in. The address is a topic of its own, and `addresses` must not have it",
-            default="none",
-        ),
-        Row(
-            "session_expiry",
-            Duration(0.05, LONGEST_S),
-            When.AT_ONCE,
-            "how long a session may live without a connection",
-            "session_expiry_s",
-            default="the shortest `subscription_timeout` of these addresses",
-        ),
+        Row("topics", ByName(_ADDRESS, _EXAMPLE, _is_prefix), When.AT_ONCE,
+            "prefix of topic names, or `#` for all others, with the address that they belong to", required=True),
+        Row("shared", ByName(_ADDRESS, _SHARED, _is_shared), When.AT_ONCE,
+            "GROUP/FILTER of [shared subscriptions](mqtt.md#shared-subscriptions) that clients of AMQP are to "
+            "receive from, with the queue of each, an address of `type: queue`", default="none"),
+        Row("retained", Table(RETAINED, _make_retained), When.AT_ONCE,
+            "`address` and `stores` of [retained messages](mqtt.md#retained-messages), and `user`, as whom the "
+            "stores log in. The address is a topic of its own, and `addresses` must not have it", default="none"),
+        Row("session_expiry", Duration(0.05, LONGEST_S), When.AT_ONCE,
+            "how long a session may live without a connection", "session_expiry_s",
+            default="the shortest `subscription_timeout` of these addresses"),
     ),
     Mqtt,
-)
+)  # fmt: skip
 
 
 def _make(given: Given, scope: Scope) -> Mqtt | None:

@@ -148,59 +148,26 @@ RETENTION: Final = Section(
 )
 _PIPE: Final = ("pipe",)
 PIPE_ROWS: Final = (
-    Row(
-        "stores",
-        _Places(_EXPECTED),
-        When.AT_ONCE,
-        "of a pipe: where each of its stores listens for readers, by name, the primary first",
-        of=_PIPE,
-        default="none",
-    ),
-    Row(
-        "store_data",
+    Row("stores", _Places(_EXPECTED), When.AT_ONCE,
+        "of a pipe: where each of its stores listens for readers, by name, the primary first", of=_PIPE,
+        default="none"),
+    Row("store_data",
         ByName(Text(_read_data, "an absolute path, or postgresql://...", "."), "a mapping such as {s: /srv/pipes}"),
-        When.AT_ONCE,
-        "of a pipe: where a store keeps its data, by name: `{s: /srv/s, t: postgresql://...}`",
-        "data",
-        of=_PIPE,
-        default="the state directory",
-    ),
-    Row(
-        "store_metrics",
-        _Places("a mapping such as {s: 9981}"),
-        When.AT_ONCE,
+        When.AT_ONCE, "of a pipe: where a store keeps its data, by name: `{s: /srv/s, t: postgresql://...}`", "data",
+        of=_PIPE, default="the state directory"),
+    Row("store_metrics", _Places("a mapping such as {s: 9981}"), When.AT_ONCE,
         "of a pipe: where a store answers Prometheus, by name: `{s: 9981, t: 9982}` ([metrics](pipe.md#metrics))",
-        "metrics",
-        of=_PIPE,
-        default="none",
-    ),
-    Row(
-        "store_tls",
-        Profile(),
-        When.AT_ONCE,
-        "of a pipe: the [TLS profile](#tls) of its stores' listeners, with the store's name for `${router}` "
-        "([who may read](pipe.md#who-may-read))",
-        "tls",
-        of=_PIPE,
-        default="none",
-    ),
-    Row(
-        "retention",
-        Table(RETENTION, _make_retention),
-        When.AT_ONCE,
-        "of a pipe: what is dropped, `{age: 72h, size: 10GiB}` or one of them; `size` is at least 16 MiB",
-        of=_PIPE,
-        default="none",
-    ),
-    Row(
-        "user",
-        Text(_read_user, "the name of a user", "."),
-        When.AT_ONCE,
-        "of a pipe: the user as whom its stores attach, where [`sasl`](#sasl) lets in users only",
-        of=_PIPE,
-        default="anonymous",
-    ),
-)
+        "metrics", of=_PIPE, default="none"),
+    Row("store_tls", Profile(), When.AT_ONCE,
+        "of a pipe: the [TLS profile](#tls) of its stores' listeners, with the store's name for `${router}` ([who "
+        "may read](pipe.md#who-may-read))", "tls", of=_PIPE, default="none"),
+    Row("retention", Table(RETENTION, _make_retention), When.AT_ONCE,
+        "of a pipe: what is dropped, `{age: 72h, size: 10GiB}` or one of them; `size` is at least 16 MiB", of=_PIPE,
+        default="none"),
+    Row("user", Text(_read_user, "the name of a user", "."), When.AT_ONCE,
+        "of a pipe: the user as whom its stores attach, where [`sasl`](#sasl) lets in users only", of=_PIPE,
+        default="anonymous"),
+)  # fmt: skip
 
 
 def make_pipe(match: str, given: Given) -> Pipe | None:

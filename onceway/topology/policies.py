@@ -46,40 +46,23 @@ POLICY: Final = Section(
     "policies",
     "a mapping such as {users: [alice], send: [orders]}",
     (
-        Row(
-            "users",
-            NAMES,
-            When.AT_ONCE,
+        Row("users", NAMES, When.AT_ONCE,
             'whom the entry is for; `users` or `groups` at least. The user `"*"` is everyone, `anonymous` who says '
-            "no name",
-        ),
+            "no name"),
         Row("groups", NAMES, When.AT_ONCE, "groups of users whom the entry is for"),
-        Row(
-            "send",
-            _PATTERNS,
-            When.AT_ONCE,
+        Row("send", _PATTERNS, When.AT_ONCE,
             "addresses, or prefixes ending in `*`, that they may send to. A link without an address is for those who "
-            "may "
-            "send somewhere, and each of its messages is looked at",
-        ),
+            "may send somewhere, and each of its messages is looked at"),
         Row("receive", _PATTERNS, When.AT_ONCE, "the same for receiving"),
-        Row(
-            "dynamic",
-            Switch(),
-            When.AT_ONCE,
+        Row("dynamic", Switch(), When.AT_ONCE,
             "`true`: they may make [dynamic nodes](wire.md), and send to those of others, whose addresses cannot be "
-            "guessed",
-        ),
-        Row(
-            "anonymous",
-            Switch(),
-            When.AT_ONCE,
+            "guessed"),
+        Row("anonymous", Switch(), When.AT_ONCE,
             "`false`: not on [links without an address](clients.md#links-without-an-address), of which each message "
-            "names one. Unless given, what may be sent may be sent on them, too",
-        ),
+            "names one. Unless given, what may be sent may be sent on them, too"),
     ),
     Policy,
-)
+)  # fmt: skip
 
 
 def _make_policy(given: Given, scope: Scope) -> Policy:

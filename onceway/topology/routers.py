@@ -19,26 +19,14 @@ ROUTER: Final = Section(
     "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}",
     (
         *(Row(each.key, Place(), When.RESTART, each.help, required=not each.for_clients) for each in LISTENERS),
-        Row(
-            "host",
-            HOST,
-            When.RESTART,
-            "the host of this router's ports that name none",
-            default="`defaults`'",
-            shown_by=tuple(BY_KEY),
-        ),
+        Row("host", HOST, When.RESTART, "the host of this router's ports that name none", default="`defaults`'",
+            shown_by=tuple(BY_KEY)),
         Row("tls", Profile(), When.RESTART, "the [profile](#tls) of `amqps`, `wss` and `mqtts`"),
-        Row(
-            "limits",
-            OF_A_ROUTER,
-            When.AT_ONCE,
-            "limits of this router's AMQP listener that differ from the file's",
-            default="the file's `limits`",
-            apart=True,
-        ),
+        Row("limits", OF_A_ROUTER, When.AT_ONCE, "limits of this router's AMQP listener that differ from the file's",
+            default="the file's `limits`", apart=True),
     ),
     RouterAddress,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,30 +114,14 @@ RULE: Final = Section(
     "certificates",
     "a mapping such as {from: common_name}",
     (
-        Row(
-            "from",
-            Choice(SOURCES),
-            _NEW,
-            "`common_name` (of the subject), or `dns`, `email` or `uri` (of subjectAltName)",
-            "source",
-            required=True,
-        ),
-        Row(
-            "match",
-            Text(_read_pattern, "a regular expression"),
-            _NEW,
-            "a regular expression for the whole name",
-            default="`(.+)`",
-        ),
-        Row(
-            "user",
-            Text(str, "a name, with \\1 for what matched in brackets"),
-            _NEW,
-            "the user, with `\\1` for what the first pair of brackets has matched",
-            default="`\\1`",
-        ),
+        Row("from", Choice(SOURCES), _NEW,
+            "`common_name` (of the subject), or `dns`, `email` or `uri` (of subjectAltName)", "source", required=True),
+        Row("match", Text(_read_pattern, "a regular expression"), _NEW, "a regular expression for the whole name",
+            default="`(.+)`"),
+        Row("user", Text(str, "a name, with \\1 for what matched in brackets"), _NEW,
+            "the user, with `\\1` for what the first pair of brackets has matched", default="`\\1`"),
     ),
-)
+)  # fmt: skip
 
 
 def _make_tokens(given: Given, scope: Scope) -> TokenRules | None:
@@ -189,27 +173,14 @@ SASL: Final = Section(
     "sasl",
     "a mapping such as {users: users.json}",
     (
-        Row(
-            "mechanisms",
-            ListOf(Choice(MECHANISMS), f"a list of {', '.join(MECHANISMS)}", _check_mechanisms),
-            _NEW,
+        Row("mechanisms", ListOf(Choice(MECHANISMS), f"a list of {', '.join(MECHANISMS)}", _check_mechanisms), _NEW,
             "`EXTERNAL` (a certificate), `OAUTHBEARER` (a token), `SCRAM-SHA-512`, `SCRAM-SHA-256`, `PLAIN` (all "
-            "three: "
-            "`users`), `ANONYMOUS` (anyone, without saying who)",
-            default="those that the other keys make possible",
-        ),
-        Row(
-            "users",
-            File(_read_file, "a file that onceway user keeps", secret=True),
-            _NEW,
-            "a file that `onceway user` keeps, relative to the topology file",
-        ),
-        Row(
-            "plain_without_tls",
-            Switch(),
-            _NEW,
-            "true: PLAIN is offered where there is no TLS, so that passwords can be read on the way",
-        ),
+            "three: `users`), `ANONYMOUS` (anyone, without saying who)",
+            default="those that the other keys make possible"),
+        Row("users", File(_read_file, "a file that onceway user keeps", secret=True), _NEW,
+            "a file that `onceway user` keeps, relative to the topology file"),
+        Row("plain_without_tls", Switch(), _NEW,
+            "true: PLAIN is offered where there is no TLS, so that passwords can be read on the way"),
         Row(
             "certificates",
             ListOf(
@@ -223,7 +194,7 @@ SASL: Final = Section(
         Row("tokens", Table(TOKENS, _make_tokens), _NEW, "which [tokens](security.md#tokens) count, [below](#tokens)"),
     ),
     Sasl,
-)
+)  # fmt: skip
 
 
 def _make(given: Given, scope: Scope) -> Sasl:

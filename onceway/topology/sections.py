@@ -28,15 +28,9 @@ DEFAULTS: Final = Section(
     "defaults",
     "a mapping such as {host: 127.0.0.1}",
     (
-        Row(
-            "host",
-            HOST,
-            When.RESTART,
-            "where ports without a host listen",
-            default=DEFAULT_HOST,
-        ),
+        Row("host", HOST, When.RESTART, "where ports without a host listen", default=DEFAULT_HOST),
     ),
-)
+)  # fmt: skip
 _HOSTS: Final[ListOf[str, str]] = ListOf(
     Text(lambda text: read_host(text).lower(), "a host"), "a list of hosts, such as amqp.example.org"
 )
@@ -46,101 +40,39 @@ TOP: Final = Section(
     "a mapping with network, routers and links",
     (
         Row("network", NAME, When.NEVER, "the network's name", required=True),
-        Row(
-            "defaults",
-            Table(DEFAULTS, lambda given, scope: given.values.get("host")),
-            When.RESTART,
-            "`host`: where ports without a host listen; 127.0.0.1",
-            apart=True,
-        ),
+        Row("defaults", Table(DEFAULTS, lambda given, scope: given.values.get("host")), When.RESTART,
+            "`host`: where ports without a host listen; 127.0.0.1", apart=True),
         Row("settings", settings.FORM, When.AT_ONCE, "timers and sizes, [below](#settings)", apart=True),
-        Row(
-            "limits",
-            OF_A_ROUTER,
-            When.AT_ONCE,
-            "what clients may take of each router, [below](#limits-and-users)",
-            apart=True,
-        ),
+        Row("limits", OF_A_ROUTER, When.AT_ONCE, "what clients may take of each router, [below](#limits-and-users)",
+            apart=True),
         Row("users", USERS, When.AT_ONCE, "limits of single users, [below](#limits-and-users)", apart=True),
-        Row(
-            "policies",
-            POLICIES,
-            When.AT_ONCE,
-            "which users may use which addresses, [below](#policies); without it all may use all",
-            apart=True,
-        ),
-        Row(
-            "addresses",
-            ADDRESSES,
-            When.AT_ONCE,
-            "settings of addresses, [below](#addresses); the first match wins",
-            apart=True,
-        ),
+        Row("policies", POLICIES, When.AT_ONCE,
+            "which users may use which addresses, [below](#policies); without it all may use all", apart=True),
+        Row("addresses", ADDRESSES, When.AT_ONCE, "settings of addresses, [below](#addresses); the first match wins",
+            apart=True),
         Row("mqtt", mqtt.FORM, When.AT_ONCE, "which topics clients of MQTT have, [below](#mqtt)", apart=True),
-        Row(
-            "tls",
-            tls.PROFILES,
-            When.NEW_CONNECTIONS,
-            "certificates and keys of listeners and trunks, [below](#tls)",
-            apart=True,
-        ),
-        Row(
-            "sasl",
-            sasl.FORM,
-            When.NEW_CONNECTIONS,
-            "how clients say who they are, [below](#sasl); without it they need not",
-            apart=True,
-        ),
-        Row(
-            "trunks",
-            tls.TRUNK_FORM,
-            When.RESTART,
-            "how routers connect to each other, [below](#trunks). Without the section they have neither TLS nor a key, "
-            "and the file is refused where a router's `interrouter` is not at this machine alone",
-            apart=True,
-        ),
-        Row(
-            "websocket",
-            websocket.FORM,
-            When.NEW_CONNECTIONS,
-            "which web pages may connect, [below](#websocket)",
-            apart=True,
-        ),
-        Row(
-            "hostnames",
-            _HOSTS,
-            When.NEW_CONNECTIONS,
+        Row("tls", tls.PROFILES, When.NEW_CONNECTIONS, "certificates and keys of listeners and trunks, [below](#tls)",
+            apart=True),
+        Row("sasl", sasl.FORM, When.NEW_CONNECTIONS,
+            "how clients say who they are, [below](#sasl); without it they need not", apart=True),
+        Row("trunks", tls.TRUNK_FORM, When.RESTART,
+            "how routers connect to each other, [below](#trunks). Without the section they have neither TLS nor a "
+            "key, and the file is refused where a router's `interrouter` is not at this machine alone", apart=True),
+        Row("websocket", websocket.FORM, When.NEW_CONNECTIONS, "which web pages may connect, [below](#websocket)",
+            apart=True),
+        Row("hostnames", _HOSTS, When.NEW_CONNECTIONS,
             "the hosts that clients may name in their open, such as `[amqp.example.org]`: a client that names "
-            "another one "
-            "has come to the wrong network, and is closed with `amqp:not-found`. Name the hosts of your tools' URLs, "
-            "too. "
-            "Without it, and for clients that name none, every one will do",
-        ),
-        Row(
-            "admin",
-            admin.FORM,
-            When.AT_ONCE,
-            "who reads the admin listeners, and who may act, [below](#admin)",
-            apart=True,
-        ),
-        Row(
-            "routers",
-            ROUTERS,
-            When.AT_ONCE,
+            "another one has come to the wrong network, and is closed with `amqp:not-found`. Name the hosts of your "
+            "tools' URLs, too. Without it, and for clients that name none, every one will do"),
+        Row("admin", admin.FORM, When.AT_ONCE, "who reads the admin listeners, and who may act, [below](#admin)",
+            apart=True),
+        Row("routers", ROUTERS, When.AT_ONCE,
             "the routers by name, with their listeners, [below](#routers); `supervisor` and names that begin with "
-            "`supervisor-` are taken",
-            required=True,
-            apart=True,
-        ),
-        Row(
-            "links",
-            LINKS,
-            When.AT_ONCE,
-            "which routers are neighbours, [below](#links); required from two routers on",
-            apart=True,
-        ),
+            "`supervisor-` are taken", required=True, apart=True),
+        Row("links", LINKS, When.AT_ONCE,
+            "which routers are neighbours, [below](#links); required from two routers on", apart=True),
     ),
-)
+)  # fmt: skip
 
 
 def read_topology(root: Item, problems: Problems) -> Topology | None:

@@ -16,122 +16,57 @@ _MOST: Final = float(1 << 40)
 
 # Settings that an address may have of its own.
 TIMEOUT_ROWS: Final = (
-    Row(
-        "subscription_timeout",
-        Duration(0.05, 30 * 86_400),
-        When.NEW_LINKS,
-        "the longest that the network waits for a subscription without a link",
-        "subscription_timeout_s",
-    ),
-    Row(
-        "publisher_timeout",
-        Duration(0.05, 60 * 86_400),
-        When.NEW_LINKS,
+    Row("subscription_timeout", Duration(0.05, 30 * 86_400), When.NEW_LINKS,
+        "the longest that the network waits for a subscription without a link", "subscription_timeout_s"),
+    Row("publisher_timeout", Duration(0.05, 60 * 86_400), When.NEW_LINKS,
         "how long a publisher without a link is remembered; must exceed `subscription_timeout` plus two margins "
-        "([below](#addresses))",
-        "publisher_timeout_s",
-        effective="publisher_expires_s",
-        default="subscription_timeout + 60s",
-    ),
-)
+        "([below](#addresses))", "publisher_timeout_s", effective="publisher_expires_s",
+        default="subscription_timeout + 60s"),
+)  # fmt: skip
 SETTINGS: Final = Section(
     "settings",
     "a mapping of settings",
     (
         Row("heartbeat", Duration(0.01, 60), When.AT_ONCE, "how often neighbours send something", "heartbeat_s"),
-        Row(
-            "dead_after",
-            Duration(0.05, 600),
-            When.AT_ONCE,
-            "a neighbour that sends nothing for that long is down (a closed socket counts at once)",
-            "dead_after_s",
-        ),
-        Row(
-            "discovery",
-            Duration(0.01, 600),
-            When.NEXT_START,
-            "how long a starting router waits for the HELLO of the others",
-            "discovery_s",
-        ),
-        Row(
-            "idle_timeout",
-            Duration(0.1, 86_400),
-            When.NEW_CONNECTIONS,
+        Row("dead_after", Duration(0.05, 600), When.AT_ONCE,
+            "a neighbour that sends nothing for that long is down (a closed socket counts at once)", "dead_after_s"),
+        Row("discovery", Duration(0.01, 600), When.NEXT_START,
+            "how long a starting router waits for the HELLO of the others", "discovery_s"),
+        Row("idle_timeout", Duration(0.1, 86_400), When.NEW_CONNECTIONS,
             "a client that sends nothing for that long is disconnected; the router's open announces half of it as "
-            "idle-time-out",
-            "idle_timeout_s",
-        ),
-        Row(
-            "proof_after",
-            Duration(0.01, 600),
-            When.AT_ONCE,
+            "idle-time-out", "idle_timeout_s"),
+        Row("proof_after", Duration(0.01, 600), When.AT_ONCE,
             "the longest assumed delay of a frame on a client's connection ([guarantees](guarantees.md#limits))",
-            "proof_after_s",
-        ),
-        Row(
-            "window_messages",
-            Count(1, 1 << 20),
-            When.AT_ONCE,
-            "at most so many messages of one publisher wait for a subscriber to accept them; more get no credit",
-        ),
+            "proof_after_s"),
+        Row("window_messages", Count(1, 1 << 20), When.AT_ONCE,
+            "at most so many messages of one publisher wait for a subscriber to accept them; more get no credit"),
         Row("window_bytes", Size(1, _MOST), When.AT_ONCE, "the same in bytes"),
-        Row(
-            "unsettled_window",
-            Count(1, 1 << 24),
-            When.AT_ONCE,
-            "at most so many messages of one publisher are accepted and not yet settled by it; a failover presents all "
-            "of them again, so its time grows with them",
-        ),
-        Row(
-            "max_message_size",
-            Size(1, _MOST),
-            When.NEW_CONNECTIONS,
+        Row("unsettled_window", Count(1, 1 << 24), When.AT_ONCE,
+            "at most so many messages of one publisher are accepted and not yet settled by it; a failover presents "
+            "all of them again, so its time grows with them"),
+        Row("max_message_size", Size(1, _MOST), When.NEW_CONNECTIONS,
             "larger messages are refused. Where it is not set, those that pass through (`stream_above`) may be of "
-            "any size",
-        ),
-        Row(
-            "max_frame_size",
-            Size(512, (1 << 32) - 1),  # 2.7.1: 512 is AMQP's least
-            When.NEW_CONNECTIONS,
-            "told to clients; holds an unsettled map of about 150,000 entries",
-        ),
-        Row(
-            "stream_above",
-            Size(0, _MOST),
-            When.NEW_CONNECTIONS,
+            "any size"),
+        Row("max_frame_size", Size(512, (1 << 32) - 1), When.NEW_CONNECTIONS,
+            "told to clients; holds an unsettled map of about 150,000 entries"),
+        Row("stream_above", Size(0, _MOST), When.NEW_CONNECTIONS,
             "topics, clients in rcv-settle-mode second: a message of which so much has come passes through while the "
-            "rest arrives, of any size; 0MiB, as where `max_message_size` is set: none does "
-            "([large messages](decisions/large-messages.md))",
-        ),
-        Row(
-            "memory_limit",
-            Size(1 << 20, _MOST),
-            When.AT_ONCE,
-            "payload in one router; above it publishers get no credit and their sessions' incoming windows close",
-        ),
-        Row(
-            "presettled_queue",
-            Count(1, 1 << 24),
-            When.AT_ONCE,
-            "at-most-once messages that wait for one subscriber; above it the oldest are dropped and counted",
-        ),
-        Row(
-            "ready_when_isolated",
-            Switch(),
-            When.AT_ONCE,
-            "whether a router that has neighbours and reaches none of them is ready ([watching](operating/monitor.md))",
-        ),
-        Row(
-            "done_bytes",
-            Size(0, _MOST),
-            When.AT_ONCE,
+            "rest arrives, of any size; 0MiB, as where `max_message_size` is set: none does ([large "
+            "messages](decisions/large-messages.md))"),
+        Row("memory_limit", Size(1 << 20, _MOST), When.AT_ONCE,
+            "payload in one router; above it publishers get no credit and their sessions' incoming windows close"),
+        Row("presettled_queue", Count(1, 1 << 24), When.AT_ONCE,
+            "at-most-once messages that wait for one subscriber; above it the oldest are dropped and counted"),
+        Row("ready_when_isolated", Switch(), When.AT_ONCE,
+            "whether a router that has neighbours and reaches none of them is ready "
+            "([watching](operating/monitor.md))"),
+        Row("done_bytes", Size(0, _MOST), When.AT_ONCE,
             "payload that every subscriber has accepted and its publisher has not settled, at most a quarter of "
-            "`memory_limit`; above it the oldest is freed early ([guarantees](guarantees.md#limits))",
-        ),
+            "`memory_limit`; above it the oldest is freed early ([guarantees](guarantees.md#limits))"),
         *TIMEOUT_ROWS,
     ),
     (RouterConfig, AddressConfig),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,22 +33,13 @@ SUBSCRIPTION: Final = Section(
     "subscriptions",
     "a name, or a mapping such as {container: spark, name: lake}",
     (
-        Row(
-            "container",
-            Text(_read_name, "a container-id", "."),
-            When.AT_ONCE,
-            "the container-id that its client attaches with",
-            required=True,
-        ),
+        Row("container", Text(_read_name, "a container-id", "."), When.AT_ONCE,
+            "the container-id that its client attaches with", required=True),
         Row("name", Text(_read_name, "the name of a link", "."), When.AT_ONCE, "the name of its link", required=True),
-        Row(
-            "user",
-            Text(_read_name, "the name of a user", "."),
-            When.AT_ONCE,
-            "the user whose client alone can attach as it",
-        ),
+        Row("user", Text(_read_name, "the name of a user", "."), When.AT_ONCE,
+            "the user whose client alone can attach as it"),
     ),
-)
+)  # fmt: skip
 
 
 def _make(given: Given, scope: Scope) -> Subscription | None:

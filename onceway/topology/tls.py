@@ -105,13 +105,8 @@ PROFILE: Final = Section(
     "tls",
     "a mapping such as {certificate: router.pem, key: router.key}",
     (
-        Row(
-            "certificate",
-            _FILE,
-            _NEW,
-            "what the router shows, with the certificates that lead to the authority's behind it",
-            required=True,
-        ),
+        Row("certificate", _FILE, _NEW,
+            "what the router shows, with the certificates that lead to the authority's behind it", required=True),
         Row("key", _KEY_FILE, _NEW, "its key, not encrypted", default="in `certificate`"),
         Row(
             "names",
@@ -125,25 +120,16 @@ PROFILE: Final = Section(
             "key: shop.key}}`, `*.example.org` for names with one label more. All else is as the profile says",
         ),
         Row("ca", _FILE, _NEW, "the certificates of authorities that sign the other side's certificates"),
-        Row(
-            "clients",
-            Choice(CLIENTS),
-            _NEW,
+        Row("clients", Choice(CLIENTS), _NEW,
             "of a listener for clients (both sides of a trunk always show one): `required`: clients must show a "
-            "certificate; `optional`: one that is shown must be valid; `off`: none is asked for",
-        ),
+            "certificate; `optional`: one that is shown must be valid; `off`: none is asked for"),
         Row("revoked", _FILE, _NEW, "revocation lists, one of each authority in `ca`"),
         Row("minimum", Choice(MINIMUM), _NEW, "the least version of TLS: 1.2 or 1.3"),
-        Row(
-            "ciphers",
-            Text(str, "names of ciphers"),
-            _NEW,
-            "ciphers of TLS 1.2, as OpenSSL names them",
-            default="OpenSSL's",
-        ),
+        Row("ciphers", Text(str, "names of ciphers"), _NEW, "ciphers of TLS 1.2, as OpenSSL names them",
+            default="OpenSSL's"),
     ),
     TlsProfile,
-)
+)  # fmt: skip
 
 
 def _make_profile(given: Given, scope: Scope) -> TlsProfile | None:
@@ -168,25 +154,14 @@ TRUNKS: Final = Section(
     "trunks",
     "a mapping such as {tls: routers}",
     (
-        Row(
-            "tls",
-            Profile(off=True),
-            When.RESTART,
+        Row("tls", Profile(off=True), When.RESTART,
             "the [profile](#tls) of the connections between routers, which needs `ca`; `off`: they have no TLS",
-            "trunk_tls",
-            required=True,
-            effective="trunk_profile",
-        ),
-        Row(
-            "key",
-            Text(_read_key, "a file, or $ and the name of a variable", "."),
-            When.RESTART,
+            "trunk_tls", required=True, effective="trunk_profile"),
+        Row("key", Text(_read_key, "a file, or $ and the name of a variable", "."), When.RESTART,
             "the [network's key](security.md#a-key-of-the-network), a file, or `$` and the name of an environment "
-            "variable",
-            "trunk_key",
-        ),
+            "variable", "trunk_key"),
     ),
-)
+)  # fmt: skip
 
 
 def _make_trunks(given: Given, scope: Scope) -> dict[str, str]:
