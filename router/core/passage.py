@@ -239,4 +239,5 @@ class Passage:
         if partial is not None:
             assert subscriber in subscriber.deliveries.ready, "nobody looks whether it may go on"
             assert partial.delivery is subscriber.find(partial.tag)
+            assert partial.body is None or partial.offset >= partial.body.start, "its beginning is gone"
             assert partial.body is not None or partial.resumes

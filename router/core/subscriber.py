@@ -458,12 +458,11 @@ class Subscriber:
         return len(batch)
 
     def _send_or_begin(self, delivery: Irregular) -> None:
-        """Sends a delivery that is known by tag, with its payload; a large one as its parts come."""
+        """Sends a delivery that is known by tag, with its payload; a large one as its parts come (protocol 6.12.8)."""
         body = self.deliveries.log.bodies.get(delivery.position)
-        if body is not None:
-            assert self.passage is not None
+        if body is not None and self.passage is not None and not body.start:
             self.passage.begin(body, delivery.position, delivery, delivery.message_format)
-        else:
+        else:  # where the beginning has passed through, the payload here is that of an earlier copy, whole
             self._send_again(delivery)
 
     def _send_again(self, delivery: Irregular) -> None:

@@ -467,3 +467,25 @@ def test_the_session_is_held_back_and_let_go() -> None:
     receiver.session.resume_incoming()
     clients.exchange()
     assert link.part_capacity() >= 1_000
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RELEASED, Outcome.FAILED])
+@pytest.mark.parametrize("takes_parts", [True, False])
+def test_who_has_it_whole_gets_it_whole_again(outcome: Outcome, takes_parts: bool) -> None:
+    """Its publisher sends again in parts what it has sent whole: the beginning of these is freed by then."""
+    network = Mesh("a", stream_share=10)
+    subscriber = network.subscriber("a", takes_parts=takes_parts, accepts=False)
+    publisher = network.publisher("a", epoch=1, incarnation=1)
+    publisher.send("abcdefghij", tags=[b"t"])
+    (got,) = subscriber.got
+    publisher.leave()
+    publisher = network.publisher("a", epoch=2, incarnation=1, unsettled=undecided("t"))
+    publisher.part("ab", first=True)
+    subscriber.room = 3  # less than the next part has
+    subscriber.dispose(outcome, got.id)
+    publisher.part("cdefgh")
+    publisher.part("ij", last=True)
+    assert subscriber.bodies("again") == ["abcdefghij"]
+    subscriber.accept(subscriber.got[-1].id)
+    publisher.settle_all_told()
+    network.assert_settled()
