@@ -1,6 +1,7 @@
-"""The tables of the documents that are made from tables of the code: `python scripts/tables.py` writes them anew.
+"""What of the documents is made from tables of the code: `python scripts/tables.py` writes all of it anew.
 
-Each stands in its page between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`.
+Each table stands in its page between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`. The JSON
+Schema of topology files is a file of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from onceway.base.metrics import Metric
 from onceway.operate import metrics as router
 from onceway.operate.status import RECORDS
 from onceway.spark.source import service
+from onceway.topology import reference
+from onceway.topology.listeners import LISTENERS, Listener
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
@@ -51,10 +54,24 @@ def states_table() -> Iterator[str]:
     yield from (f"| `{state}` | {text} |" for state, text in RECORDS.items())
 
 
+def listeners_table() -> Iterator[str]:
+    yield "| listener | usual port | speaks | TLS | who must reach it | since |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in LISTENERS:
+        yield f"| `{row.key}` | {row.port} | {row.name} | {_tls(row)} | {row.reach} | {row.since} |"
+
+
+def _tls(row: Listener) -> str:
+    return "never" if not row.tls else f"always, `{row.tls}`" if row.secure else f"where `{row.tls}` has a profile"
+
+
 TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     **{name: lambda table=table: metrics_table(table) for name, table in METRICS.items()},
+    **{title: lambda section=section: reference.table(section) for title, section in reference.by_title().items()},
     "states of deliveries": states_table,
+    "listeners": listeners_table,
 }
+FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
 
 
 def written(text: str) -> str:
@@ -62,12 +79,19 @@ def written(text: str) -> str:
     return PLACE.sub(lambda place: f"{place[1]}{place[2]}" + "".join(f"{row}\n" for row in TABLES[place[1]]()), text)
 
 
-def main() -> None:
+def documents() -> Iterator[tuple[Path, str]]:
+    """Yields each page and each file that is made, as it should be."""
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        before = page.read_text(encoding="utf-8")
-        if (after := written(before)) != before:
-            page.write_text(after, encoding="utf-8")
-            sys.stderr.write(f"{page.relative_to(ROOT)} written\n")
+        yield page, written(page.read_text(encoding="utf-8"))
+    for name, text in FILES.items():
+        yield ROOT / name, text()
+
+
+def main() -> None:
+    for path, text in documents():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            sys.stderr.write(f"{path.relative_to(ROOT)} written\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.live.ports import free_port
-from scripts.tables import METRICS, written
+from scripts.tables import METRICS
 from tests.cli.conftest import onceway
 from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink
 from tests.edges.pipe.network import PipeNetwork
@@ -117,12 +117,6 @@ def test_what_the_page_says_of_receivers_is_what_one_says_itself(network: PipeNe
         stream.commit(end)
         compare(get(f"http://127.0.0.1:{port}/metrics"), "metrics of receivers")
         stream.stop()
-
-
-def test_the_tables_of_the_documents_are_those_that_the_program_writes() -> None:
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        text = page.read_text()
-        assert written(text) == text, f"{page.relative_to(ROOT)}: run python scripts/tables.py"
 
 
 def test_documents_name_only_metrics_that_exist() -> None:

@@ -22,7 +22,6 @@ from mqtt.packets import Connect
 from onceway.client.urls import DEFAULT_PORTS
 from onceway.topology import ConfigError, loads
 from onceway.topology.listeners import BY_KEY, LISTENERS, Listener
-from scripts.listener_table import BEGIN, END, PAGE, table
 from tests.live import ROOT, dying_with_us, wait_until
 from tests.pki import Pki
 from tests.serving import serving
@@ -72,11 +71,6 @@ async def test_each_listener_of_a_running_router_speaks_what_its_row_says(tmp_pa
             writer.close()
 
 
-def test_the_page_has_the_table() -> None:
-    text = PAGE.read_text()
-    assert text.partition(BEGIN)[2].partition(END)[0] == table(), "python scripts/listener_table.py"
-
-
 def test_the_image_exposes_the_usual_ports() -> None:
     ports = " ".join(map(str, sorted(row.port for row in LISTENERS)))
     assert f"\nEXPOSE {ports}\n" in (ROOT / "Dockerfile").read_text()
@@ -101,7 +95,7 @@ def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
     for name in ("amqp10", "mqtt", "router", "interrouter", "onceway", "edges", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs").mkdir()
-    shutil.copy(PAGE, tmp_path / "docs")
+    shutil.copy(ROOT / "docs" / "security.md", tmp_path / "docs")
     table_of_the_copy = tmp_path / "onceway" / "topology" / "listeners.py"
     row = '    Listener("bulk", 5999, "AMQP", "clients", "where bulk comes", since="1.0"),\n'
     text = table_of_the_copy.read_text()
@@ -119,7 +113,7 @@ def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    does("scripts/listener_table.py")
+    does("scripts/tables.py")
     assert "| `bulk` | 5999 | AMQP 1.0 | never | clients | 1.0 |" in (tmp_path / "docs" / "security.md").read_text()
     assert f"containerPort: {places['bulk']}" in does("-m", "onceway", "render", "kubernetes", str(file))
     start = dying_with_us([sys.executable, "-m", "onceway", "router", str(file), "a", "--fresh"])

@@ -59,19 +59,16 @@ def faults(text: str) -> list[str]:
     ]
 
 
-def test_the_reference_is_what_the_rows_say() -> None:
+def test_the_reference_has_every_key() -> None:
     text = PAGE.read_text()
-    assert reference.page(text) == text, "python -m onceway.topology.reference docs/topology.md"
-    tables = {title for _, title, *_ in reference.MARKED.findall(text)}
     for title, section in SECTIONS.items():
         missing = [row.key for row in section.rows if not re.search(rf"`[^`]*\b{row.key}\b[^`]*`", text)]
-        assert title in tables or not missing, f"docs/topology.md says nothing of {title}: {missing}"
+        assert not missing, f"docs/topology.md says nothing of {title}: {missing}"
 
 
 def test_the_published_schema_is_that_of_the_command() -> None:
-    assert (PAGE.parent / reference.SCHEMA).read_text() == reference.schema_text()
     done = onceway("schema")
-    assert (done.returncode, done.stdout) == (0, reference.schema_text())
+    assert (done.returncode, done.stdout) == (0, (PAGE.parent / reference.SCHEMA).read_text())
     jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))
 
 
