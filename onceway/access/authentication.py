@@ -38,6 +38,7 @@ from onceway.access.tls import Tls
 from onceway.access.tokens import Holder, Tokens
 from onceway.access.users import Users, load_users
 from onceway.topology import Topology
+from onceway.topology.named import named_files
 from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
 from router.config import RouterConfig
 from router.policies import NOBODY, Policy
@@ -121,11 +122,9 @@ def groups_of(own: Authentication | None, config: RouterConfig, user: str) -> tu
 
 
 def secret_files(topology: Topology) -> list[Path]:
-    """Those of users and of the network's key."""
-    found = [topology.sasl.users] if topology.sasl is not None and topology.sasl.users is not None else []
-    if topology.trunk_key and not topology.trunk_key.startswith("$"):
-        found.append(Path(topology.trunk_key))
-    return [topology.directory / each for each in found]
+    """Those that the file names, but for the keys of certificates, which their contexts name."""
+    found = [each for each in named_files(topology.text) if each.secret and each.place[0] != "tls"]
+    return [topology.directory / each.node.value for each in found]
 
 
 def load(topology: Topology, before: Authentication | None = None) -> Authentication | None:

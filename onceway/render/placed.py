@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import yaml
 
-from onceway.render.plan import exposed, inside, nodes, problem
+from onceway.render.plan import exposed, inside, problem
 from onceway.topology import ConfigError, HostPort, Topology, format_host_port
 from onceway.topology.listeners import BY_KEY
+from onceway.topology.named import named
 
 _MAPPING: Final = "tag:yaml.org,2002:map"
 
@@ -39,7 +40,7 @@ def placed(
     _check_links(topology)
     root = yaml.compose(topology.text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)  # it has been read before
-    for node in {id(node): node for _, node in nodes(root)}.values():
+    for node in {id(each.node): each.node for each in named(root)}.values():
         node.value = inside(node.value)
     entries: list[tuple[yaml.ScalarNode, yaml.Node]] = []
     for key, value in root.value:

@@ -6,16 +6,15 @@ Everything is derived from the file; what no container can have is a `ConfigErro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import yaml
-
 from onceway.base.values import is_loopback
 from onceway.topology import ConfigError, Problem, RouterAddress, Topology
 from onceway.topology.listeners import BY_KEY, FOR_OUR_CLIENTS
+from onceway.topology.named import named_files
 from onceway.topology.tls import ROUTER
 from router.policies import ANONYMOUS
 
@@ -25,18 +24,6 @@ STATE: Final = "/var/lib/onceway"  # the image's ONCEWAY_STATE_DIR
 FILES: Final = "files"  # below DIRECTORY
 PASSWORD: Final = "password"  # below FILES: of the user as whom a store logs in
 _PRIVILEGED: Final = 1024
-_PLACES: Final = (
-    ("tls", "*", "certificate"),
-    ("tls", "*", "key"),
-    ("tls", "*", "ca"),
-    ("tls", "*", "revoked"),
-    ("tls", "*", "names", "*", "certificate"),
-    ("tls", "*", "names", "*", "key"),
-    ("sasl", "users"),
-    ("sasl", "tokens", "keys"),
-    ("trunks", "key"),
-)
-"""The keys of a topology file that name files."""
 
 
 class File(NamedTuple):
@@ -267,25 +254,6 @@ def inside(written: str) -> str:
     return "/".join((FILES, *parts))
 
 
-def nodes(root: yaml.Node) -> Iterator[tuple[tuple[str, ...], yaml.ScalarNode]]:
-    """The values of a topology file that name files. One that has an anchor comes again where it is repeated."""
-    for pattern in _PLACES:
-        for place, node in _at(root, pattern):
-            named = "://" not in node.value if pattern[-1] == "keys" else not node.value.startswith("$")
-            if named or pattern[0] == "tls":
-                yield place, node
-
-
-def _at(node: yaml.Node, pattern: Sequence[str]) -> Iterator[tuple[tuple[str, ...], yaml.ScalarNode]]:
-    if not pattern:
-        if isinstance(node, yaml.ScalarNode):
-            yield (), node
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if pattern[0] in ("*", key.value):
-                yield from (((key.value, *place), found) for place, found in _at(value, pattern[1:]))
-
-
 def files_of_router(topology: Topology, name: str) -> list[File]:
     profiles = {topology.listener_profile(name, key) for key in topology.routers[name].listeners}
     return _files(topology, profiles, name, trunks=True)
@@ -300,10 +268,8 @@ def files_of_store(topology: Topology, store: Store, login: Login) -> list[File]
 
 
 def _files(topology: Topology, profiles: set[str], name: str, *, trunks: bool) -> list[File]:
-    root = yaml.compose(topology.text, Loader=yaml.SafeLoader)
-    assert root is not None  # it has been read before
     found: dict[File, None] = {}
-    for place, node in nodes(root):
+    for place, node, _ in named_files(topology.text):
         if place[0] == "tls" and place[1] not in profiles:
             continue
         if place[0] == "trunks" and not trunks:

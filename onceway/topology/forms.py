@@ -7,9 +7,8 @@ made of rows. Forms of single texts are read by `onceway.base.values`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import yaml
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Schema = dict[str, Any]
 HostPort = tuple[str, int]
+Pattern = tuple[str, ...]
+"""The keys that lead to a value; `*` for each of a list, and for names of the file's choice."""
+Part = tuple[Pattern, "Form[Any] | Section"]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 NONE: Final = "(none)"
@@ -75,9 +77,9 @@ class Form(ABC, Generic[T]):
     def schema(self) -> Schema:
         """Returns the JSON Schema of what a file may say. It may allow more than `read` does, never less."""
 
-    def sections(self) -> tuple[Section, ...]:
-        """Returns those that stand in the value."""
-        return ()
+    def parts(self) -> Iterator[Part]:
+        """Yields the form, and all that it is made of, each with its place in the value."""
+        yield (), self
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,11 @@ HOST: Final = Text(read_host, "a host")
 
 
 @dataclass(frozen=True, slots=True)
-class File(Text[Path]):
-    """The path of a file. `secret`: nobody else may read it."""
+class File(Text[T]):
+    """The path of a file. `secret`: nobody else may read it. `elsewhere`: a text that names none."""
 
     secret: bool = False
+    elsewhere: Callable[[str], bool] = lambda text: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from onceway.topology.sections import TOP
-from onceway.topology.table import Row, Section, sections_of
+from onceway.topology.table import Row, Section
 
 SCHEMA: Final = "topology.schema.json"
 """The name of the schema beside docs/topology.md."""
@@ -19,8 +19,9 @@ SCHEMA: Final = "topology.schema.json"
 def by_title() -> dict[str, Section]:
     """Returns every section of a file by its title."""
     found: dict[str, Section] = {}
-    for each in sections_of(TOP):
-        found.setdefault(each.title, each)
+    for _, part in TOP.parts():
+        if isinstance(part, Section):
+            found.setdefault(part.title, part)
     return found
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from onceway.base.values import format_host_port, is_loopback, is_unspecified, read_name
 from onceway.topology.document import Entry, Item
-from onceway.topology.forms import HOST, Form, HostPort, Place, Profile, Schema, Scope
+from onceway.topology.forms import HOST, Form, HostPort, Part, Place, Profile, Schema, Scope
 from onceway.topology.limits import OF_A_ROUTER
 from onceway.topology.listeners import BY_KEY, FOR_CLIENTS, LISTENERS, SECURE, RouterAddress
 from onceway.topology.table import Given, Row, Section, When
@@ -70,8 +71,9 @@ class _Routers(Form[dict[str, Listening]]):
     def schema(self) -> Schema:
         return {"type": "object", "minProperties": 1, "additionalProperties": ROUTER.schema()}
 
-    def sections(self) -> tuple[Section, ...]:
-        return (ROUTER,)
+    def parts(self) -> Iterator[Part]:
+        yield (), self
+        yield from ((("*", *place), part) for place, part in ROUTER.parts())
 
 
 ROUTERS: Final = _Routers()

@@ -54,7 +54,7 @@ class TokenRules:
 
     @property
     def remote(self) -> bool:
-        return "://" in self.keys
+        return _is_url(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,12 @@ def _read_file(text: str) -> Path:
     return Path(text)
 
 
+def _is_url(text: str) -> bool:
+    return "://" in text
+
+
 def _read_keys(text: str) -> str:
-    if "://" not in text:
+    if not _is_url(text):
         return str(_read_file(text))
     url = urlsplit(text)
     if url.scheme != "https" and not (url.scheme == "http" and url.hostname in ("127.0.0.1", "localhost", "::1")):
@@ -102,14 +106,15 @@ TOKENS: Final = Section(
     "tokens",
     "a mapping such as {keys: jwks.json, issuer: https://id.example.org, audience: onceway}",
     (
-        Row("keys", Text(_read_keys, "a text", "."), _NEW, "a JWKS file, or an `https://` URL", required=True),
+        Row("keys", File(_read_keys, "a text", ".", elsewhere=_is_url), _NEW, "a JWKS file, or an `https://` URL",
+            required=True),
         Row("issuer", _WORD, _NEW, "who has issued it", required=True),
         Row("audience", _WORD, _NEW, "whom it is for", required=True),
         Row("user", _WORD, _NEW, "the claim that names the user"),
         Row("groups", _WORD, _NEW, "the claim with the groups"),
     ),
     TokenRules,
-)
+)  # fmt: skip
 RULE: Final = Section(
     "certificates",
     "a mapping such as {from: common_name}",

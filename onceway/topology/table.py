@@ -9,7 +9,7 @@ and its default are the typed configuration's: a field of the same name, `Row.na
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import yaml
 
 from onceway.topology.document import Entry, Item
-from onceway.topology.forms import NONE, Form, Schema, Scope
+from onceway.topology.forms import NONE, Form, Part, Schema, Scope
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -125,12 +125,22 @@ class Section:
                     return each.default_factory() if each.default_factory is not MISSING else None
         return None
 
+    def parts(self) -> Iterator[Part]:
+        """Yields the section, and all that it is made of, each with its place in the mapping."""
+        yield (), self
+        for row in self.rows:
+            yield from _below(row.key, row.form.parts())
+
     def schema(self) -> Schema:
         """Returns the JSON Schema of the mapping."""
         properties = {row.key: {**row.form.schema(), "description": _plain(row.help)} for row in self.rows}
         required = [row.key for row in self.rows if row.required]
         found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return {**found, "required": required} if required else found
+
+
+def _below(key: str, parts: Iterable[Part]) -> Iterator[Part]:
+    return (((key, *place), part) for place, part in parts)
 
 
 def _value(name: str, parts: tuple[Any, ...]) -> Any:
@@ -173,8 +183,9 @@ class Table(Form[T]):
     def schema(self) -> Schema:
         return self.section.schema()
 
-    def sections(self) -> tuple[Section, ...]:
-        return (self.section,)
+    def parts(self) -> Iterator[Part]:
+        yield (), self
+        yield from self.section.parts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +217,9 @@ class ListOf(Form[tuple[V, ...]], Generic[T, V]):
     def schema(self) -> Schema:
         return {"type": "array", "items": self.of.schema()}
 
-    def sections(self) -> tuple[Section, ...]:
-        return self.of.sections()
+    def parts(self) -> Iterator[Part]:
+        yield (), self
+        yield from _below("*", self.of.parts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +246,9 @@ class ByName(Form[dict[str, T]], Generic[T]):
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self.of.schema()}
 
-    def sections(self) -> tuple[Section, ...]:
-        return self.of.sections()
+    def parts(self) -> Iterator[Part]:
+        yield (), self
+        yield from _below("*", self.of.parts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +267,7 @@ class Either(Form[T]):
     def schema(self) -> Schema:
         return {"anyOf": [self.short.schema(), self.long.schema()]}
 
-    def sections(self) -> tuple[Section, ...]:
-        return self.long.sections()
-
-
-def sections_of(section: Section) -> Iterator[Section]:
-    """Yields the section, and those that stand in its rows."""
-    yield section
-    for row in section.rows:
-        for inner in row.form.sections():
-            yield from sections_of(inner)
+    def parts(self) -> Iterator[Part]:
+        yield (), self
+        yield from self.short.parts()
+        yield from self.long.parts()

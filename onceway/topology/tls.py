@@ -157,7 +157,8 @@ TRUNKS: Final = Section(
         Row("tls", Profile(off=True), When.RESTART,
             "the [profile](#tls) of the connections between routers, which needs `ca`; `off`: they have no TLS",
             "trunk_tls", required=True, effective="trunk_profile"),
-        Row("key", Text(_read_key, "a file, or $ and the name of a variable", "."), When.RESTART,
+        Row("key", File(_read_key, "a file, or $ and the name of a variable", ".", secret=True,
+                        elsewhere=lambda text: text.startswith("$")), When.RESTART,
             "the [network's key](security.md#a-key-of-the-network), a file, or `$` and the name of an environment "
             "variable", "trunk_key"),
     ),

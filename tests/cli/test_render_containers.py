@@ -340,9 +340,9 @@ def test_a_store_has_a_volume_a_name_and_a_login(tmp_path: Path) -> None:
         "ONCEWAY_PASSWORD_FILE": f"{DIRECTORY}/files/password",
     }
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
-    (pipe,) = [address for address in inside.addresses if address.match == "jobs"]
+    pipe = inside.pipes["jobs"]
     host = "shop-store-s-0.shop-store-s.default.svc.cluster.local"
-    assert (pipe.stores[0], pipe.store_metrics, pipe.store_data) == (("s", host, 5981), (("s", host, 9981),), ())
+    assert (pipe.stores["s"], pipe.metrics, pipe.data) == ((host, 5981), {"s": (host, 9981)}, {})
     policy = found["NetworkPolicy shop-store-s"]["spec"]
     assert policy["ingress"][0] == {"ports": [{"protocol": "TCP", "port": 5981}]}
     assert found["StatefulSet shop-retained-r"]["spec"]["volumeClaimTemplates"]
