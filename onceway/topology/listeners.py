@@ -14,6 +14,8 @@ from typing import Final, Literal
 HostPort = tuple[str, int]
 
 Reach = Literal["clients", "neighbours", "operators"]
+FIRST: Final = "0.9.0"
+"""The version from which on it is said which one a key came with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Listener:
     needs: str = ""  # the section without which the file cannot have it
     live: str = ""  # the page that answers 200 while the router lives; empty: who probes connects, and sees it listen
     ready: str = ""  # the page that answers 200 while clients can work
-    since: str = "0.9.0"
+    since: str = FIRST
 
     @property
     def for_clients(self) -> bool:

@@ -30,7 +30,7 @@ def table(section: Section) -> Iterator[str]:
     yield "| key | default | meaning | takes effect |"
     yield "| --- | --- | --- | --- |"
     for row in section.rows:
-        yield f"| `{row.key}` | {_default(section, row)} | {row.help} | {row.when.words} |"
+        yield f"| `{row.key}` | {_default(section, row)} | {row.described} | {row.when.words} |"
 
 
 def _default(section: Section, row: Row) -> str:

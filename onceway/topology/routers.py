@@ -19,7 +19,8 @@ ROUTER: Final = Section(
     "routers",
     "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}",
     (
-        *(Row(each.key, Place(), When.RESTART, each.help, required=not each.for_clients) for each in LISTENERS),
+        *(Row(each.key, Place(), When.RESTART, each.help, required=not each.for_clients, since=each.since)
+          for each in LISTENERS),
         Row("host", HOST, When.RESTART, "the host of this router's ports that name none", default="`defaults`'",
             shown_by=tuple(BY_KEY)),
         Row("tls", Profile(), When.RESTART, "the [profile](#tls) of `amqps`, `wss` and `mqtts`"),

@@ -19,6 +19,7 @@ import yaml
 
 from onceway.topology.document import Entry, Item
 from onceway.topology.forms import NONE, Form, Part, Schema, Scope
+from onceway.topology.listeners import FIRST
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -55,6 +56,7 @@ class Row:
         of: The types of address that may have it; empty: all.
         shown_by: The rows of its section that show it, where the typed configuration does not hold it.
         apart: Whether its rows have lines of their own in the plan of a reload.
+        since: The first version that knows it.
     """
 
     key: str
@@ -68,10 +70,16 @@ class Row:
     of: tuple[str, ...] = ()
     shown_by: tuple[str, ...] = ()
     apart: bool = False
+    since: str = FIRST
 
     @property
     def name(self) -> str:
         return self.field or self.key
+
+    @property
+    def described(self) -> str:
+        """What it means, and since when it is there, if that is not always."""
+        return self.help if self.since == FIRST else f"{self.help} (since {self.since})"
 
     def show(self, value: Any) -> str:
         return NONE if value is None else self.form.show(value) or NONE
@@ -133,7 +141,7 @@ class Section:
 
     def schema(self) -> Schema:
         """Returns the JSON Schema of the mapping."""
-        properties = {row.key: {**row.form.schema(), "description": _plain(row.help)} for row in self.rows}
+        properties = {row.key: {**row.form.schema(), "description": _plain(row.described)} for row in self.rows}
         required = [row.key for row in self.rows if row.required]
         found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return {**found, "required": required} if required else found

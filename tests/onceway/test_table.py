@@ -23,6 +23,7 @@ from onceway.operate.control import ControlError
 from onceway.operate.reload import ReloadRouter, arguments
 from onceway.serve.server import RouterServer
 from onceway.topology import ConfigError, Topology, load, loads, reference
+from onceway.topology.listeners import FIRST
 from onceway.topology.said import configuration
 from onceway.topology.table import Row, Section, When
 from tests.cli.conftest import onceway
@@ -64,6 +65,13 @@ def test_the_reference_has_every_key() -> None:
     for title, section in SECTIONS.items():
         missing = [row.key for row in section.rows if not re.search(rf"`[^`]*\b{row.key}\b[^`]*`", text)]
         assert not missing, f"docs/topology.md says nothing of {title}: {missing}"
+
+
+def test_a_key_that_0_9_0_did_not_have_says_since_when_it_is_there() -> None:
+    known = yaml.safe_load((Path(__file__).parent / "keys_of_0.9.0.yaml").read_text())
+    for title, section in SECTIONS.items():
+        found = [row.key for row in section.rows if row.since == FIRST]
+        assert [key for key in found if key not in known.get(title, ())] == [], f"{title}: give them since"
 
 
 def test_the_published_schema_is_that_of_the_command() -> None:
