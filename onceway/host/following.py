@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,8 @@ class ReloadSupervisor:
         async with self._one_at_a_time:
             supervisor = self._supervisor
             old = supervisor.topology
-            changes = plan(self._bound(), new)
+            started = {name: each.started_with for name, each in supervisor.children.items() if each.started_with}
+            changes = plan(old, new, started)
             removed = [name for name in supervisor.children if name not in new.routers]
             added = [name for name in new.routers if name not in old.routers] if not supervisor.part else []
             told = [name for name in supervisor.children if name in new.routers]
@@ -86,12 +86,6 @@ class ReloadSupervisor:
                 "stopped": removed,
                 "digest": new.file_digest,
             }
-
-    def _bound(self) -> Topology:
-        """The file that is followed, with the addresses at which the routers listen until they are restarted."""
-        old, children = self._supervisor.topology, self._supervisor.children
-        there = {name: each.started_with.routers[name] for name, each in children.items() if each.started_with}
-        return replace(old, routers={**old.routers, **there})
 
     async def _tell(self, names: list[str], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         answers = await asyncio.gather(*(self._tell_one(name, given) for name in names))

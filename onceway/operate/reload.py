@@ -12,7 +12,6 @@ while the original is being edited does not start with a broken one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from onceway.access import authentication, files
@@ -25,9 +24,11 @@ from onceway.operate.control import ControlError
 from onceway.state.checked_file import not_reloaded
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
+from onceway.topology.said import in_force
 
 if TYPE_CHECKING:
     from onceway.access.tls import ListenerContext
+    from onceway.access.trunks import TrunkTls
     from onceway.operate.pages import AdminServer
     from onceway.serve.server import RouterServer
     from onceway.state.last_life import Heart
@@ -56,9 +57,9 @@ def topology_of(given: Mapping[str, Any]) -> Topology:
         raise ControlError(str(error), 400) from error
 
 
-def plan(old: Topology, new: Topology, started: Topology | None = None, name: str = "") -> list[Change]:
+def plan(old: Topology, new: Topology, started: Mapping[str, Topology]) -> list[Change]:
     """What changes. ControlError where running routers cannot change to it. The arguments are those of `difference`."""
-    changes = difference(old, new, started, name)
+    changes = difference(old, new, started)
     refused = [str(change) for change in changes if change.refused]
     if refused:
         raise ControlError("\n".join(refused))
@@ -87,17 +88,17 @@ class ReloadRouter:
         if name not in new.routers:
             raise ControlError(f"router {name} is not in {new.path}: stop it")
         old = server.topology
-        changes = plan(old, new, server.started_with, name)
+        changes = plan(old, new, {name: server.started_with})
         obstacles = server.router.core.kinds.obstacles(new.router_config(name))
         if obstacles:
             raise ControlError("\n".join(obstacles))
         restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:
-            tls = self._tls(new)
+            # what holds after a restart only is read, too, so that a file which cannot be used then is refused now
+            held = in_force(new, server.started_with, name)
+            tls, admin, trunks = [self._contexts(each) for each in ([new, held] if held != new else [held])][-1]
             clients = authentication.load(new, server.authentication)
             warn_of_readers(authentication.secret_files(new), self._log)
-            trunks = read_trunk_tls(self._as_connected(new), name, self._log)
-            admin = profile_context(new, new.admin.tls, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         read = Files((tls, admin, trunks.listens if trunks is not None else None), clients)
@@ -128,15 +129,15 @@ class ReloadRouter:
             "digest": new.file_digest,
         }
 
-    def _tls(self, new: Topology) -> ListenerContext | None:
-        if not self._server.started_with.routers[self._server.name].secure or not new.routers[self._server.name].secure:
-            return None
-        return listener_context(new, self._server.name, self._log)
-
-    def _as_connected(self, new: Topology) -> Topology:
-        """Trunks keep their kind until the restart, and their profile as the new file has it, if it does."""
-        profile = self._server.started_with.trunk_tls
-        return replace(new, trunk_tls=profile if profile in new.tls else None)
+    def _contexts(self, topology: Topology) -> tuple[ListenerContext | None, ListenerContext | None, TrunkTls | None]:
+        """For clients, readers of the admin listener, and neighbours. None: it has no TLS, or no such profile is there
+        any more, and what there is stays."""
+        name, there = self._server.name, topology.tls
+        return (
+            listener_context(topology, name, self._log) if topology.routers[name].tls in there else None,
+            profile_context(topology, topology.admin.tls, name, self._log) if topology.admin.tls in there else None,
+            read_trunk_tls(topology, name, self._log) if topology.trunk_tls in there else None,
+        )
 
     def read_again(self) -> None:
         """Reads the file again that this router was started with. A broken one changes nothing."""

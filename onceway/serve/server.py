@@ -34,7 +34,7 @@ from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.transport import Carried, Carrier
 from onceway.topology import Topology
 from onceway.topology.listeners import BY_KEY
-from onceway.topology.said import configuration
+from onceway.topology.said import configuration, in_force
 from router.core.counters import Histogram, Measured
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
@@ -313,6 +313,11 @@ class RouterServer:
             "started_fresh": self.fresh,
             "ready_when_isolated": self.config.ready_when_isolated,
         }
+
+    @property
+    def in_force(self) -> Topology:
+        """The file that is followed, but for what needs a restart."""
+        return in_force(self.topology, self.started_with, self.name)
 
     def configuration(self) -> dict[str, str]:
         """What holds here, key by key: of settings, limits, users, policies and addresses what the core heeds, and of

@@ -7,9 +7,10 @@ they cannot change to while they run depends on several values, and is here. Not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final
 
 from onceway.base.values import format_duration
@@ -49,17 +50,16 @@ class Change:
         return f"{place}{self.text}{': ' if after else ''}{after}"
 
 
-def difference(old: Topology, new: Topology, started: Topology | None = None, name: str = "") -> list[Change]:
+def difference(old: Topology, new: Topology, started: Mapping[str, Topology] = MappingProxyType({})) -> list[Change]:
     """What changes, in the order of the table; empty if nothing does.
 
     Args:
         old: What the routers follow.
         new: What they are to follow.
-        started: What router `name` was started with, for all that needs a restart; None: `old`.
-        name: Of that router.
+        started: What each router was started with, for all that needs a restart; where none is named, `old`.
     """
     before = {each.identity: each for each in sections(old)}
-    first = {each.identity: each for each in sections(started)} if started is not None else {}
+    first = {name: {each.identity: each for each in sections(one)} for name, one in started.items()}
     after = {each.identity: each for each in sections(new)}
     found: list[tuple[int, int, Change]] = []
 
@@ -75,8 +75,8 @@ def difference(old: Topology, new: Topology, started: Topology | None = None, na
         elif each.router is None or (each.router in old.routers and each.router in new.routers):
             was = before.get(key) or replace(each, values=what_holds_instead(each, old))
             now = after.get(key) or replace(each, values=what_holds_instead(each, new))
-            run = first.get(key, was) if each.router in (None, name) else was
-            note(section, 2, _changed(was, run, now))
+            own = [said for name, said in first.items() if each.router in (None, name)]
+            note(section, 2, _changed(was, [said.get(key, was) for said in own] or [was], now))
     note("policies", 0, _policies(old, new))
     note("addresses", 3, [*_order(old, new), *_kinds(old, new)])
     return _refuse(old, new, [change for _, _, change in sorted(found, key=itemgetter(0, 1))])
@@ -88,19 +88,21 @@ def _added(each: Said) -> Iterator[Change]:
     yield from _subscriptions("added", each)
 
 
-def _changed(was: Said, run: Said, now: Said) -> Iterator[Change]:
+def _changed(was: Said, runs: Sequence[Said], now: Said) -> Iterator[Change]:
+    """runs: What the routers have that it concerns, where a change needs a restart."""
     same_type = was.values.get("type") == now.values.get("type")
     for row in now.section.rows:
         if row.key not in now.values:
             continue
-        one, other = (run if row.when is When.RESTART else was).values[row.key], now.values[row.key]
-        if one == other or (row.of and not same_type and None in (one, other)):
-            continue
-        if row.form is SUBSCRIPTIONS:
+        other = now.values[row.key]
+        before = [each.values[row.key] for each in (runs if row.when is When.RESTART else [was])]
+        changed = [one for one in before if one != other and not (row.of and not same_type and None in (one, other))]
+        if row.form is SUBSCRIPTIONS and changed:
             yield from _subscriptions("removed", was, now)
             yield from _subscriptions("added", now, was)
             continue
-        yield Change(f"changed {now.label}{row.key} {row.show(one)} -> {row.show(other)}", now.router, row.when)
+        for one in dict.fromkeys(map(row.show, changed)):
+            yield Change(f"changed {now.label}{row.key} {one} -> {row.show(other)}", now.router, row.when)
 
 
 def _subscriptions(what: str, there: Said, not_there: Said | None = None) -> Iterator[Change]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -84,6 +84,20 @@ def what_holds_instead(of: Said, topology: Topology) -> dict[str, Any]:
     return LIMITS.values(UserLimits() if of.label != "limits." else Limits())
 
 
+def in_force(topology: Topology, started: Topology, name: str) -> Topology:
+    """Returns what holds in router `name`, which follows `topology`: what needs a restart is as it was started with."""
+
+    def kept(section: Section, part: object) -> dict[str, Any]:
+        return {row.name: getattr(part, row.name) for row in section.rows if row.when is When.RESTART}
+
+    return replace(
+        topology,
+        **kept(tls.TRUNKS, started),
+        admin=replace(topology.admin, **kept(admin.ADMIN, started.admin)),
+        routers={**topology.routers, name: started.routers[name]},
+    )
+
+
 def configuration(topology: Topology, started: Topology, name: str) -> dict[str, str]:
     """Returns every value in words: `settings.heartbeat` -> `500ms`.
 
@@ -92,15 +106,12 @@ def configuration(topology: Topology, started: Topology, name: str) -> dict[str,
         started: What it was started with: what needs a restart is as that says.
         name: Of the router.
     """
-    first = {each.identity: each for each in sections(started) if each.router in (None, name)}
     found = {}
-    for each in sections(topology):
+    for each in sections(in_force(topology, started, name)):
         place = f"router {each.router}: {each.label}" if each.router is not None else each.label
-        run = first.get(each.identity, each)
         for row in each.section.rows:
             if row.key in each.values and not row.shown_by:
-                said = run if row.when is When.RESTART else each
-                found[place + row.key] = row.show(said.values[row.key])
+                found[place + row.key] = row.show(each.values[row.key])
     policies = topology.settings.policies
     return {**found, "policies": ", ".join(map(str, policies)) if policies is not None else NONE}
 

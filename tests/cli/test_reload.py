@@ -116,6 +116,36 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
     assert file.onceway("reload", file.path)[0] == 1  # nobody runs
 
 
+def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_path: Path) -> None:
+    file = File(tmp_path, "ab")
+    (tmp_path / "network.key").write_text("a network's key, which is of some length\n")
+    waits = "changed trunks.key (none) -> network.key: needs a restart\n"
+
+    def plan() -> str:
+        code, shown, said = file.onceway("reload", "--dry-run", file.path)
+        assert code == 0, said
+        return shown
+
+    def restart(router: str) -> None:
+        (*_, last) = [line["pid"] for line in events(up, "router_started") if line["router"] == router]
+        os.kill(last, signal.SIGKILL)
+        wait_until(
+            lambda: [line["pid"] for line in events(up, "router_started") if line["router"] == router][-1] != last,
+            f"{router} to be started again",
+        )
+
+    with file.up() as up:
+        up.line()
+        file.says["trunks"] = {"tls": "off", "key": "network.key"}
+        file.write()
+        assert waits in file.onceway("reload", file.path)[1]
+        assert waits in plan()
+        restart("a")
+        assert waits in plan()
+        restart("b")
+        assert waits not in plan()
+
+
 def test_who_may_not_look_for_routers_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = File(tmp_path, "a")
 

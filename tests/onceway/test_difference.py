@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceway.base.values import format_size, read_size
-from onceway.topology import ConfigError, loads
+from onceway.topology import ConfigError, Topology, loads
 from onceway.topology.difference import difference
 
 OLD = """
@@ -111,6 +111,26 @@ def test_trunks_change_with_a_restart_of_each_router() -> None:
     (change,) = difference(loads(plain), loads(secure))
     assert (str(change), change.restart) == ("changed trunks.tls off -> x: needs a restart", True)
     assert not difference(loads(plain), loads(plain.replace("routers:", "trunks: {tls: off}\nrouters:", 1)))
+
+
+def test_what_needs_a_restart_is_named_until_each_router_has_had_it() -> None:
+    plain = loads(OLD.replace("routers:", "tls: {x: {certificate: c, ca: d}}\nrouters:", 1))
+    added = "tls: {x: {certificate: c, ca: d}}\ntrunks: {tls: x}\nadmin: {tls: x}\nrouters:"
+    new = loads(OLD.replace("routers:", added, 1).replace("amqp: 5673", "amqp: 5682"))
+    lines = [
+        "changed trunks.tls off -> x: needs a restart",
+        "changed admin.tls (none) -> x: needs a restart",
+        "router b: changed amqp 127.0.0.1:5673 -> 127.0.0.1:5682: needs a restart",
+    ]
+
+    def named(**started: Topology) -> list[str]:
+        return [str(each) for each in difference(new, new, started)]
+
+    assert named(a=plain, b=plain) == lines
+    assert named(a=new, b=plain) == lines
+    assert named(a=plain, b=new) == lines[:2]
+    assert named(a=new, b=new) == named() == []
+    assert not [each for each in difference(new, plain, {"a": plain, "b": plain}) if each.restart], "it never took hold"
 
 
 def test_hostnames_change_for_new_connections() -> None:

@@ -110,7 +110,7 @@ class Entities:
 
     def _listeners(self) -> Steps:
         yield
-        topology, name = self._server.topology, self._server.name
+        topology, name = self._server.in_force, self._server.name
         return [
             {"identity": key, "name": key, "scheme": key, "host": host, "port": port,
              "tls": bool(topology.listener_profile(name, key))}
