@@ -7,12 +7,18 @@ from pathlib import Path
 
 import jwt
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from chaos.live.ports import free_port
 from onceway.access import authentication
 from onceway.access.files import Files, difference, out_of_reach
-from onceway.access.tls import profile_context
+from onceway.access.tls import listener_context, profile_context
 from onceway.access.users import User, Users, store_users, with_password
+from onceway.base.logs import logger
+from onceway.operate.control import ControlError
+from onceway.operate.reload import ReloadRouter, arguments
+from onceway.serve.server import RouterServer
 from onceway.topology import Topology, loads
 from router.reporting import NO_LOG
 from tests.pki import Pki
@@ -107,3 +113,32 @@ def test_a_declared_subscription_that_nobody_may_have_is_named(tmp_path: Path, p
     by_certificate = ", certificates: [{from: common_name}]"
     assert said("eve", sasl=by_certificate) == [], "a certificate may say who that is"
     assert said("eve", policies, by_certificate) == line("eve", "no policy lets user eve receive from it")
+
+
+async def test_a_listener_shows_its_profile_until_the_restart_that_a_change_of_it_needs(
+    tmp_path: Path, pki: Pki
+) -> None:
+    pki.certificate("other", "localhost")
+    places = {key: free_port() for key in ("amqp", "amqps", "interrouter", "admin")}
+
+    def file(profile: str, port: int) -> Topology:
+        profiles = {"x": {"certificate": "pki/router.pem"}, "y": {"certificate": "pki/other.pem"}}
+        a = {**places, "amqps": port, "tls": profile}
+        return loads(yaml.safe_dump({"network": "n", "tls": profiles, "routers": {"a": a}}), "n.yaml", tmp_path)
+
+    old, new = file("x", places["amqps"]), file("y", free_port())
+    server = RouterServer(old, "a", fresh=True)
+    reload = ReloadRouter(server, logger("a"))
+    await server.start(listener_context(old, "a", NO_LOG))
+    try:
+        renewed = pki.certificate("router", "localhost", days=100)
+        done = await reload.action(arguments(new))
+        assert [each.partition(" ")[2].split()[0] for each in done["restart"]] == ["amqps", "tls"]
+        assert [each.partition(",")[0] for each in done["files"]] == [f"read again {renewed}"]
+        assert [each.file for each in server.certificates] == [renewed]
+        assert server.in_force.routers["a"] == old.routers["a"]
+        (tmp_path / "pki" / "other.pem").write_text("torn")
+        with pytest.raises(ControlError, match=r"other\.pem"):
+            await reload.action(arguments(new))
+    finally:
+        await server.stop(0.0)
