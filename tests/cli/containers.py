@@ -178,15 +178,15 @@ set -e
 mount --make-rprivate /
 root=$1; shift
 mount -t tmpfs -o mode=755 root "$root"
-for place in usr "${PYTHON_HOME#/}" "${VENV#/}"; do
+for place in usr "${PYTHON_HOME#/}"; do
     mkdir -p "$root/$place"; mount --rbind "/$place" "$root/$place"
 done
 for link in bin lib lib64 sbin; do ln -s "usr/$link" "$root/$link"; done
-mkdir -p "$root/proc" "$root/dev" "$root/etc" "$root/opt/onceway/bin" "$root/opt/tree"
-mount --bind "$TREE" "$root/opt/tree"
+mkdir -p "$root/proc" "$root/dev" "$root/etc" "$root/opt/onceway/bin" "$root/opt/tree" "$root/opt/venv"
+mount --bind "$TREE" "$root/opt/tree"; mount --bind "$VENV" "$root/opt/venv"
 mount --rbind /proc "$root/proc"; mount --rbind /dev "$root/dev"
 cp "$HOSTS" "$root/etc/hosts"
-printf '#!/bin/sh\\nexec %s -m onceway "$@"\\n' "$VENV/bin/python" > "$root/opt/onceway/bin/onceway"
+printf '#!/bin/sh\\nexec /opt/venv/bin/python -m onceway "$@"\\n' > "$root/opt/onceway/bin/onceway"
 chmod 755 "$root/opt/onceway/bin/onceway"
 while [ "$1" != -- ]; do
     case $1 in
