@@ -5,10 +5,10 @@
 # Three workers on two cores: those with tests of processes mostly wait (tests/conftest.py).
 #
 # Seeds that nobody has played before, chosen by the commit: the same commit plays the same ones, so that what is red is
-# red again. SIM_SCHEDULES=1000 plays so many of them; SIM_SECONDS=300 plays seeds drawn by chance for so long.
+# red again. SIM_SCHEDULES=5000 plays so many of them; SIM_SECONDS=300 plays seeds drawn by chance for so long.
 set -u
 BIN=.venv/bin
-SCHEDULES=${SIM_SCHEDULES:-2000} # one to three minutes of one core, at 13 to 35 in a second of CPU
+SCHEDULES=${SIM_SCHEDULES:-1000} # one or two minutes of one core, at 13 to 35 in a second of CPU
 head=$(git rev-parse --verify --quiet HEAD 2>/dev/null | cut -c1-7)
 first=$((0x${head:-0}))
 SEEDS=$first-$((first + SCHEDULES - 1))
