@@ -173,6 +173,7 @@ def services(text: str, directory: Path) -> list[Container]:
 
 # --- running it -----------------------------------------------------------------------------------------------------
 
+PYTHON = "/opt/venv/bin/python"  # inside
 MOUNT = """
 set -e
 mount --make-rprivate /
@@ -395,8 +396,7 @@ print(json.dumps(asyncio.run(asyncio.wait_for(go(), 80))))
 
 def reaches(containers: Containers, host: str, port: int) -> bool:
     program = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
-    python = str(Path(sys.prefix) / "bin" / "python")
-    return containers.does(CLIENT, python, "-c", program, host, str(port)) == ""
+    return containers.does(CLIENT, PYTHON, "-c", program, host, str(port)) == ""
 
 
 def main(kind: str, directory: Path) -> dict[str, Any]:
@@ -412,12 +412,11 @@ def main(kind: str, directory: Path) -> dict[str, Any]:
         host, store, routers = "a", "store-s", ["a", "b"]
         admin = between = "a.routers"
     containers = Containers(made, policies, directory)
-    python = str(Path(sys.prefix) / "bin" / "python")
     seen: dict[str, Any] = {}
     with containers.running():
         for name in routers:
             wait_until(lambda name=name: containers.ready(name), f"{name} to be ready", BOUND_S, 0.2)
-        seen["talk"] = containers.does(CLIENT, python, "-c", TALK, host, "alice")
+        seen["talk"] = containers.does(CLIENT, PYTHON, "-c", TALK, host, "alice")
         login = {"ONCEWAY_CA": "/pki/ca.pem", "ONCEWAY_USER": "store", "ONCEWAY_PASSWORD": "secret"}
         url = ("--url", f"amqps://{host}:5671")
         seen["push"] = containers.does(CLIENT, "onceway", "pipe", "push", "jobs", "one", *url, **login)
