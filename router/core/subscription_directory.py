@@ -351,9 +351,9 @@ class SubscriptionDirectory:
     def _remember(self, entry: SubscriptionEntry, over_at: float, *, broken: bool = False) -> None:
         """It is forgotten now, and its client may come back: what it has missed by then is told (protocol 2.8).
 
-        So a subscription that left before it could read that it is broken is told again.
+        So a subscription that left before it could read that it is broken, or has a gap, is told again.
         """
-        records = self.address.records
+        records, broken = self.address.records, broken or entry.untold
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free
         starts = records.undone.starts  # of one that is attached, its home knows which of these it owes

@@ -53,6 +53,16 @@ def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m
 ON_JOIN = SubscriptionDirectory.on_join
 
 
+def remember_no_untold_gap(
+    self: SubscriptionDirectory, entry: SubscriptionEntry, over_at: float, *, broken: bool = False
+) -> None:
+    entry.untold = False
+    REMEMBER(self, entry, over_at, broken=broken)
+
+
+REMEMBER = SubscriptionDirectory._remember
+
+
 def if_it_was_known(self: Egress, sender: str, message: m.Joined) -> None:
     ANSWERED(self, sender, message)
     subscriber = self.subscribers.get(message.name)
@@ -112,6 +122,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 7.6: B takes S, which has not read that it has a gap, for one that knows; A and B take it for one that
     # has read nothing
     "gap_is_told_until_it_has_been_read": ([(SubscriptionDirectory, "on_join", as_if_all_had_been_read)], "G5"),
+    # protocol 8.2: B forgets S, and with it that S has a gap
+    "gap_is_told_to_who_is_not_waited_for": ([(SubscriptionDirectory, "_remember", remember_no_untold_gap)], "G5"),
     "gap_is_told_no_more_when_it_has_been_read": ([(Subscriber, "heard", always(None))], "G5"),
     # protocol 7.3: B has answered without A's mark, and takes no notice of it
     "mark_that_came_after_the_answer": ([(Egress, "_mark_comes_late", always(False))], "G5"),

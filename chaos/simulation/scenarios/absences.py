@@ -26,9 +26,14 @@ from router.names import PUBLISHER_EXPIRED
 
 
 # ---------------------------------------------------------------------- subscribed where not everybody hears of it
-def _subscribed_without(there: str, here: str, world: Worlds, kind: str = RECOVERING) -> Schedule:
+def _subscribed_without(
+    there: str, here: str, world: Worlds, kind: str = RECOVERING, waited_for: bool = True
+) -> Schedule:
     """S has subscribed `here` while A and B cannot reach each other; `there` has accepted m0 without it."""
-    s = Schedule(world("AB", [P()], [S(kind=kind)], strict=False, address=ACCEPT)).up(f"p0@{there}")
+    subscriber = S(kind=kind)
+    if not waited_for:
+        subscriber.timeout, subscriber.policy = 0, "link-detach"
+    s = Schedule(world("AB", [P()], [subscriber], strict=False, address=ACCEPT)).up(f"p0@{there}")
     s.step("part", "A").attach(f"s0@{here}")
     s.send("p0").run()
     return s
@@ -67,6 +72,14 @@ def gap_is_told_until_it_has_been_read(world: Worlds) -> None:
     _told_in_an_answer_that_gets_lost(s)
     s.lose("s0").run()
     _not_resumed(s.release().attach("s0@A")).finish()
+
+
+def gap_is_told_to_who_is_not_waited_for(world: Worlds) -> None:
+    """S (no map, a timeout of 0) leaves before it has read the answer that told it of the gap."""
+    s = _subscribed_without("B", "A", world, PLAIN, waited_for=False)
+    _told_in_an_answer_that_gets_lost(s)
+    s.lose("s0").run()
+    _not_resumed(s.release().attach("s0@B")).finish()
 
 
 def gap_is_told_no_more_when_it_has_been_read(world: Worlds) -> None:

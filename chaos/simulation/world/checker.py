@@ -210,7 +210,8 @@ class Checker:
             return
         since = -math.inf if name in self.without_born else self.ended.get(name, -math.inf)
         life = Life(name, deaths=self.before.get(name, len(self.deaths)), since=since)
-        life.whole = not self.within_bounds or self.together()
+        _, saw_all = self.links.get(name, (0, True))
+        life.whole = not self.within_bounds or (saw_all and self.together())
         self.lives.append(life)
         self.current[name] = life
 
@@ -230,16 +231,17 @@ class Checker:
         if not cause:
             raise Violation(f"G5 {name} was told of a gap, and nothing was accepted without it")
 
-    def unknown(self, name: str, waited_for: bool, unsure: Iterable[Mid] = ()) -> bool:
+    def unknown(self, name: str, waited_for: bool, unsure: Iterable[Mid] = (), again: bool = False) -> bool:
         """It presents no map and brings no epoch, and no router knew its subscription: that is all that it is told of a
-        gap. waited_for: it was not away for longer than it was granted. Returns whether its life is over."""
+        gap. waited_for: it was not away for longer than it was granted. again: no router can know that it has read the
+        same in its last answer (protocol 7.6). Returns whether its life is over."""
         life = self.current.get(name)
         if life is None or name in self.declared:
             return False
         died = not self.hears_of_deaths or len(self.deaths) > life.deaths  # and with it what knew of the subscription
-        if self.strict and died:
+        if self.strict and (died or again):
             return False  # its life goes on: the new subscription gets all that is unsettled
-        if self.strict or (waited_for and not died):
+        if self.strict or (waited_for and not died and not again):
             self.subscriber_told(name, unsure)
         self._end(name, "told")
         return True

@@ -23,6 +23,7 @@ from chaos.simulation.world.clients import (
     check_body,
     mid_of,
 )
+from router.config import RouterConfig
 from router.names import (
     BORN,
     EPOCH,
@@ -63,6 +64,8 @@ class Subscriber(Client):
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
         self.closed_at: set[str] = set()  # routers at which it has closed
+        self.told_in_vain = False  # no router can know yet that it has read that it was not resumed
+        self.answered_at = 0.0
         self.granted_s = math.inf  # how long it is waited for, as its last answer said
         self.left_at = 0.0  # when it lost its last link
         self.partings = 0  # sessions between routers that had ended then
@@ -141,6 +144,7 @@ class Subscriber(Client):
             self.on_resumed(event)
             self.grant()
         elif isinstance(event, Dispositions) and event.settled:
+            self.told_in_vain = False
             for tag in [t for t, i in self.ids.items() if event.first_id <= i <= event.last_id]:
                 self.unsettled.pop(tag, None)
                 del self.ids[tag]
@@ -158,6 +162,7 @@ class Subscriber(Client):
         self.resumed = properties.get(RESUMED)
         if self.kind == PLAIN:  # it knows no marks
             self.confirmed = self.confirmed and not (self.resumed is False and self.is_unknown())
+            self.told_in_vain, self.answered_at = self.resumed is False, self.world.now
         elif self.kind == MEMORY:
             marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
             if self.confirmed and marks - self.marks:
@@ -180,8 +185,8 @@ class Subscriber(Client):
         """Its attach is answered as that of a subscription that no router knew. Whether it is another one now."""
         checker = self.world.checker
         if checker.strict:
-            return checker.unknown(self.name, True)
-        return checker.unknown(self.name, self.is_waited_for(), self.accepted_for_itself())
+            return checker.unknown(self.name, True, (), self.told_in_vain)
+        return checker.unknown(self.name, self.is_waited_for(), self.accepted_for_itself(), self.told_in_vain)
 
     def is_waited_for(self) -> bool:
         """Whether it has not been away for longer than it was granted."""
@@ -195,6 +200,11 @@ class Subscriber(Client):
         """What it has accepted, while routers may not know that."""
         kept = {self.mid_of_tag[tag] for tag, word in self.unsettled.items() if word in STATES}
         return tuple(sorted(self.unsure | kept))
+
+    def heartbeat(self) -> None:
+        super().heartbeat()
+        if self.world.now > self.answered_at + self.world.config.get("proof_after_s", RouterConfig("").proof_after_s):
+            self.told_in_vain = False
 
     def hang_up(self) -> None:
         if not self.world.checker.strict:
