@@ -64,7 +64,7 @@ class Subscriber(Client):
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
         self.closed_at: set[str] = set()  # routers at which it has closed
-        self.told_in_vain = False  # no router can know yet that it has read that it was not resumed
+        self.told_in_vain = False  # no router can know yet that it has read what its last answer said
         self.answered_at = 0.0
         self.granted_s = math.inf  # how long it is waited for, as its last answer said
         self.left_at = 0.0  # when it lost its last link
@@ -165,11 +165,14 @@ class Subscriber(Client):
             self.told_in_vain, self.answered_at = self.resumed is False, self.world.now
         elif self.kind == MEMORY:
             marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
-            if self.confirmed and marks - self.marks:
+            if self.confirmed and marks - self.marks and self.told_in_vain:
+                self.confirmed = not self.is_unknown()
+            elif self.confirmed and marks - self.marks:
                 self.told()
                 self.confirmed = False
             elif marks and not self.confirmed:  # of a process without memory, every mark is news
                 self.world.checker.began_anew(self.name)
+            self.told_in_vain, self.answered_at = bool(marks - self.marks), self.world.now
             self.marks |= marks
         if not self.confirmed:
             self.confirmed = self.ever = True
