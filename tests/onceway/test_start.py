@@ -39,7 +39,7 @@ class Starting:
         return web.json_response({"name": "a", "network": "net", "started_fresh": True, "uptime_s": 0.1})
 
     async def run(self) -> None:
-        trunk = await asyncio.start_server(self._on_connection, *self.place.interrouter)
+        trunk = await asyncio.start_server(self._on_connection, *self.place["interrouter"])
         try:
             await self.met.wait()
             app = web.Application()
@@ -47,7 +47,7 @@ class Starting:
             runner = web.AppRunner(app)
             await runner.setup()
             try:
-                await web.TCPSite(runner, *self.place.admin).start()
+                await web.TCPSite(runner, *self.place["admin"]).start()
                 await asyncio.Event().wait()
             finally:
                 await runner.cleanup()
@@ -62,10 +62,11 @@ def test_a_router_that_is_just_opening_its_ports_is_asked_again(tmp_path: Path) 
         starting = Starting(at)
         task = asyncio.create_task(starting.run())
         try:
-            while True:
+            while not task.done():  # else it has failed
                 await start.refuse_fresh_beside(at, ["b"])
                 if starting.met.is_set():
                     return True
+            return False
         finally:
             task.cancel()
 
