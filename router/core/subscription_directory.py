@@ -86,8 +86,8 @@ class SubscriptionDirectory:
             entry.resumed = resumed
         if later or over_at is not None:
             entry.doubted_since = over_at if stayed and not gap else None
-        if gap:  # a router of an earlier version never says that it has been read
-            entry.untold = core.speaks(sender) >= m.since(m.Told)
+        if gap:  # a home of version 4 tells a client without born nothing of it
+            entry.untold = True
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
