@@ -472,7 +472,7 @@ class Run:
         w = self.world
         places = [pipe.router for pipe in w.pipes.values() if pipe.client.name == subscriber and pipe.c_open]
         sites = [w.sites[place] for place in places]
-        return bool(sites) and all(site is not None and len(site.router.core.up) == len(w.names) - 1 for site in sites)
+        return bool(sites) and all(site is not None and site.router.core.members.all_said_hello() for site in sites)
 
     def close(self, choose: Callable[[list[Event]], Event]) -> None:
         """Publishers, then subscribers: without subscriptions a publisher may have no credit, and waits for it."""

@@ -112,7 +112,8 @@ class Checker:
     together: Callable[[], bool] = always
     """Whether every router is there, and in session with every other."""
     sees_all: Callable[[str], bool] = always
-    """Whether the router at which this subscriber is attached is in session with every other."""
+    """Whether the router at which this subscriber is attached has the HELLO of every other: until then one that comes
+    back is gone (protocol 2.9)."""
     may_be_decided: Callable[[Mid], bool] = always
     """Whether a router may have told the outcome of a message which its publisher has not read."""
     dropped: set[str] = field(default_factory=set)
