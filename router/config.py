@@ -45,9 +45,7 @@ class AddressConfig:
         return self.type == "queue"
 
     def matches(self, address: str) -> bool:
-        if self.match.endswith("*"):
-            return address.startswith(self.match[:-1])
-        return address == self.match
+        return _matches(self.match, address)
 
     def covers(self, other: AddressConfig) -> bool:
         """Says whether this entry matches every address that `other` matches."""
@@ -223,6 +221,10 @@ def is_dynamic_target(address: str) -> bool:
     return is_dynamic(address) and address.endswith(DYNAMIC_TARGET_SUFFIX)
 
 
+def _matches(match: str, address: str) -> bool:
+    return address.startswith(match[:-1]) if match.endswith("*") else address == match
+
+
 def kinds_of(addresses: Iterable[AddressConfig]) -> QueueTable:
     """Returns the entries of a file up to the last queue: whatever none of them matches is a topic."""
     entries = [(each.match, each.is_queue) for each in addresses]
@@ -235,7 +237,7 @@ def is_queue(table: QueueTable, address: str) -> bool:
     """Says whether an address is a queue by that table."""
     if not is_dynamic(address):
         for match, queue in table:
-            if address.startswith(match[:-1]) if match.endswith("*") else address == match:
+            if _matches(match, address):
                 return queue
     return False
 

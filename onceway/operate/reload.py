@@ -96,7 +96,9 @@ class ReloadRouter:
         try:
             # what holds after a restart only is read, too, so that a file which cannot be used then is refused now
             held = in_force(new, server.started_with, name)
-            tls, admin, trunks = [self._contexts(each) for each in ([new, held] if held != new else [held])][-1]
+            if held != new:
+                self._contexts(new)
+            tls, admin, trunks = self._contexts(held)
             clients = authentication.load(new, server.authentication)
             warn_of_readers(authentication.secret_files(new), self._log)
         except UsageError as error:

@@ -229,7 +229,7 @@ def login(topology: Topology, store: Store, where: Callable[[File], str] = in_co
                 raise refuse(what, "give it store_tls, or let tls.clients be optional")
             certified = True
             for key, path in (("CERTIFICATE", own.certificate), ("KEY", own.key)):
-                files += _expanded(str(path), [store.name])
+                files.append(_of(store.name, str(path)))
                 environment[f"ONCEWAY_{key}"] = where(files[-1])
     if store.user and topology.sasl is not None:
         if topology.sasl.users is not None:
@@ -248,10 +248,7 @@ def login(topology: Topology, store: Store, where: Callable[[File], str] = in_co
 
 def inside(written: str) -> str:
     """Where the file that the topology file names so is in a container, below DIRECTORY."""
-    parts = [part for part in Path(written).parts if part not in ("/", ".")]
-    if ".." in parts:
-        parts = [part for part in parts if part != ".."]
-    return "/".join((FILES, *parts))
+    return "/".join((FILES, *(part for part in Path(written).parts if part not in ("/", ".", ".."))))
 
 
 def files_of_router(topology: Topology, name: str) -> list[File]:
@@ -274,12 +271,14 @@ def _files(topology: Topology, profiles: set[str], name: str, *, trunks: bool) -
             continue
         if place[0] == "trunks" and not trunks:
             continue
-        found.update(dict.fromkeys(_expanded(node.value, [name])))
+        found[_of(name, node.value)] = None
     return list(found)
 
 
-def _expanded(written: str, names: Sequence[str]) -> list[File]:
-    return [File(written.replace(ROUTER, name), inside(written.replace(ROUTER, name))) for name in names]
+def _of(name: str, written: str) -> File:
+    """The file of a router or store, which `${router}` stands for."""
+    source = written.replace(ROUTER, name)
+    return File(source, inside(source))
 
 
 def check_files(topology: Topology, files: Sequence[File]) -> list[File]:

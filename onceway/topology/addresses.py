@@ -145,9 +145,7 @@ def _check_order(item: Item, found: list[Read[Address]], scope: Scope) -> tuple[
     for each in found:
         config = each.value.config
         for place, other in earlier:
-            if other.matches(config.match.removesuffix("*")) and (
-                other.match.endswith("*") or not config.match.endswith("*")
-            ):
+            if other.covers(config):
                 each.item.problem(
                     f'never used: {place} ("{other.match}") takes all that "{config.match}" matches',
                     "the first match wins, so put the narrower one first, or leave it out",

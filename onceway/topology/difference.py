@@ -32,12 +32,13 @@ heartbeats of two routers may differ by this factor, not by more."""
 @dataclass(frozen=True, slots=True)
 class Change:
     """One line of a plan. `router`: the only one that it concerns. `refused`: why running routers cannot change to it,
-    and the remedy."""
+    and the remedy. `place`: the key that has another value."""
 
     text: str
     router: str | None = None
     when: When = When.AT_ONCE
     refused: str = ""
+    place: str = ""
 
     @property
     def restart(self) -> bool:
@@ -102,7 +103,8 @@ def _changed(was: Said, runs: Sequence[Said], now: Said) -> Iterator[Change]:
             yield from _subscriptions("added", now, was)
             continue
         for one in dict.fromkeys(map(row.show, changed)):
-            yield Change(f"changed {now.label}{row.key} {one} -> {row.show(other)}", now.router, row.when)
+            place = f"{now.label}{row.key}"
+            yield Change(f"changed {place} {one} -> {row.show(other)}", now.router, row.when, place=place)
 
 
 def _subscriptions(what: str, there: Said, not_there: Said | None = None) -> Iterator[Change]:
@@ -146,7 +148,7 @@ def _refuse(old: Topology, new: Topology, changes: list[Change]) -> list[Change]
     for each in changes:
         if each.when is When.NEVER:
             each = replace(each, refused=f"another network: stop {old.network}, then start {new.network}")
-        elif each.text.startswith(("changed settings.heartbeat ", "changed settings.dead_after ")):
+        elif each.place in ("settings.heartbeat", "settings.dead_after"):
             each = replace(each, refused=timers)
         found.append(each)
     return found

@@ -24,26 +24,18 @@ LIMITS: Final = Section(
     "limits",
     "a mapping of limits such as {connections: 1000}",
     (
-        Row(
-            "connections",
-            Count(1, 1 << 20),
-            When.AT_ONCE,
-            "connections that have sent open; a user's limit holds in addition to the listener's. Beyond it: " + _CLOSE,
-        ),
+        Row("connections", Count(1, 1 << 20), When.AT_ONCE,
+            "connections that have sent open; a user's limit holds in addition to the listener's. "
+            f"Beyond it: {_CLOSE}"),
         Row("half_open", Count(1, 1 << 20), When.AT_ONCE,
             "connections that have not sent open yet; not for users. Beyond it: the oldest of them is disconnected"),
         Row("handshake_timeout", Duration(0.1, 600), When.NEW_CONNECTIONS,
             "time for header, SASL and open together; not for users. Beyond it: " + _CLOSE, "handshake_timeout_s"),
         Row("sessions", Count(1, 1 << 16), When.NEW_CONNECTIONS,
             "sessions of one connection; told as channel-max. Beyond it: close, `amqp:connection:framing-error`"),
-        Row(
-            "links",
-            Count(1, 1 << 20),
-            When.AT_ONCE,
+        Row("links", Count(1, 1 << 20), When.AT_ONCE,
             f"links of one connection; told as handle-max of each session. Beyond it: {_REFUSED}; above handle-max "
-            f"close, "
-            "`amqp:connection:framing-error`",
-        ),
+            "close, `amqp:connection:framing-error`"),
         Row("unsettled_map", Count(1, 1 << 24), When.AT_ONCE,
             f"entries of the unsettled map in one attach. Beyond it: {_REFUSED}"),
         Row("unread_output", Size(1 << 20, 1 << 40), When.AT_ONCE,

@@ -1,9 +1,9 @@
 """The table of settings: a row for each key of a topology file, in sections.
 
 Everything else is made from the rows: the reader and its errors (here), the plan of a reload (`difference`), the digest
-by which files are compared (`model`), the tables of docs/topology.md (`reference`) and the JSON Schema (`schema`). The
-rows stand in `sections` and in the modules of the sections, each with what must fit together across its keys. A value
-and its default are the typed configuration's: a field of the same name, `Row.name`.
+by which files are compared (`said`), the tables of docs/topology.md and the JSON Schema (`reference`). The rows stand
+in `sections` and in the modules of the sections, each with what must fit together across its keys. A value and its
+default are the typed configuration's: a field of the same name, `Row.name`.
 """
 
 from __future__ import annotations

@@ -151,10 +151,7 @@ class Kinds:
             return False
         unique, found = isinstance(attach.unsettled, UniqueTags), self.core.addresses.get(attach.address)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
-        why_not = self._why_not(attach.address, found is not None and publisher_id in found.publishers.entries)
-        if why_not:
-            port.refuse(DETACH_FORCED, why_not, {})
-        return bool(why_not)
+        return self._refuses(port, attach.address, found is not None and publisher_id in found.publishers.entries)
 
     def refuses_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> bool:
         """Refuses a subscription that may not attach now (protocol 16.13.3)."""
@@ -162,7 +159,10 @@ class Kinds:
             return False
         found = self.core.addresses.get(attach.address)
         entry = found.subscriptions.entries.get((attach.container, attach.name)) if found is not None else None
-        why_not = self._why_not(attach.address, entry is not None and entry.term != NO_TERM)
+        return self._refuses(port, attach.address, entry is not None and entry.term != NO_TERM)
+
+    def _refuses(self, port: PublisherPort | SubscriberPort, address: str, known: bool) -> bool:
+        why_not = self._why_not(address, known)
         if why_not:
             port.refuse(DETACH_FORCED, why_not, {})
         return bool(why_not)
