@@ -159,12 +159,12 @@ class PlainServer:
         if not username or not password:
             return Failure("PLAIN response without user or password")
         if authorization and authorization != username:
-            return Failure(f"user {username!r} may not act as {authorization!r}")
+            return Failure(f"user {username!r:.60} may not act as {authorization!r:.60}")
         right = self._verify(username, password)
         if isinstance(right, Pending):
             return right
         if not right:
-            return Failure(f"wrong user or password for {username!r}")
+            return Failure(f"wrong user or password for {username!r:.60}")
         return Success(username)
 
 

@@ -25,6 +25,10 @@ HASHES: Final = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 PLUS: Final = "-PLUS"
 LEAST_ITERATIONS: Final = 4096  # RFC 7677
 MOST_ITERATIONS: Final = 1_000_000  # what a client lets a server make it compute
+MOST_NAME: Final = 255
+"""Bytes of UTF-8 that a user's name may have (RFC 4616, 2: as many as every server has to take)."""
+MOST_PASSWORD: Final = 1024
+"""Bytes of UTF-8 that a password may have."""
 END_POINT: Final = "tls-server-end-point"
 
 
@@ -52,7 +56,7 @@ class Verifier:
 
 
 def derive(mechanism: str, password: str, salt: bytes, iterations: int) -> Verifier:
-    """The verifier of a password. EncodeError if the password has characters that SASL does not allow."""
+    """The verifier of a password. EncodeError if the password is too long, or has characters that SASL does not allow."""
     salted = _salted(HASHES[mechanism], password, salt, iterations)
     return _verifier(mechanism, salted, salt, iterations)
 
@@ -76,12 +80,23 @@ def parse_verifier(text: str) -> Verifier:
     return verifier
 
 
-def prepare(text: str) -> str:
-    """SASLprep (RFC 4013): what looks the same is the same. EncodeError if it has characters that are not allowed."""
+def prepare(text: str, most: int = MOST_NAME) -> str:
+    """SASLprep (RFC 4013): what looks the same is the same.
+
+    Args:
+        text: A user's name, or a password.
+        most: Bytes of UTF-8 that it may have, before and after. To normalize costs the square of what combines, and a
+            character may become 18: so both are looked at before more is done.
+
+    Raises:
+        EncodeError: It is longer, or has characters that are not allowed.
+    """
+    _bound(text, most)
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if not stringprep.in_table_b1(char)
     )
     result = unicodedata.normalize("NFKC", mapped)
+    _bound(result, most)
     right_to_left = [stringprep.in_table_d1(char) for char in result]
     if (
         not result
@@ -91,6 +106,11 @@ def prepare(text: str) -> str:
     ):
         raise EncodeError("it is empty, or has characters that SASL does not allow (RFC 4013)")
     return result
+
+
+def _bound(text: str, most: int) -> None:
+    if len(text) > most or len(text.encode(errors="surrogatepass")) > most:
+        raise EncodeError(f"it has more than {most} bytes; choose a shorter one")
 
 
 class ScramServer:
@@ -223,7 +243,7 @@ class Scram:
         plus = mechanism.endswith(PLUS)
         assert plus == (binding is not None)
         self._hash = HASHES[mechanism.removesuffix(PLUS)]
-        self._password = prepare(password)
+        self._password = prepare(password, MOST_PASSWORD)
         self._make_nonce = nonce
         self._nonce = ""
         flag = f"p={END_POINT}" if plus else "y" if could_bind else "n"
@@ -294,7 +314,7 @@ _FORBIDDEN: Final = (
 
 
 def _salted(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
-    return pbkdf2_hmac(hash_name, prepare(password).encode(), salt, iterations)
+    return pbkdf2_hmac(hash_name, prepare(password, MOST_PASSWORD).encode(), salt, iterations)
 
 
 def _verifier(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Verifier:

@@ -25,7 +25,6 @@ FETCH_WITHIN_S: Final = 5.0
 FETCH_AGAIN_S: Final = 600.0  # so that keys that are withdrawn are forgotten
 LEAST_PAUSE_S: Final = 10.0  # between fetches, whatever keys strangers name
 MOST_BYTES: Final = 1 << 20  # of a set of keys
-MOST_NAME: Final = 255  # bytes of a user's name
 _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -126,7 +125,7 @@ class Tokens:
             user = prepare(named)
         except EncodeError as error:
             return Failure(f"a token for {named!r:.60}: {error}")
-        if user == ANONYMOUS_IDENTITY or len(user.encode()) > MOST_NAME:
+        if user == ANONYMOUS_IDENTITY:
             return Failure(f"a token for {named!r:.60}, which can be nobody's name")
         return Holder(user, tuple(groups), ends_at + LEEWAY_S - self._wall())
 

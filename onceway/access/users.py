@@ -31,7 +31,6 @@ from onceway.errors import UsageError
 ITERATIONS: Final = 15_000  # RFC 7677 asks for as many: 5 ms for who knows the password
 SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
-MOST_NAME: Final = 255  # bytes of UTF-8
 _PLAIN_HASH: Final = "SCRAM-SHA-256"  # whose verifier a password in plain text is compared with
 
 
@@ -88,11 +87,9 @@ def user_name(text: str) -> str:
     try:
         name = prepare(text)
     except EncodeError as error:
-        raise UsageError(f"user {text!r}: {error}") from error
+        raise UsageError(f"user {text!r:.60}: {error}") from error
     if name == ANONYMOUS_IDENTITY:
         raise UsageError(f"user {name!r}: routers call clients so that do not say who they are; choose another name")
-    if len(name.encode()) > MOST_NAME:
-        raise UsageError(f"user {text[:20]!r}...: more than {MOST_NAME} bytes; choose a shorter name")
     return name
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from base64 import b64encode
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,18 @@ from hypothesis import strategies as st
 
 from amqp10.errors import EncodeError, RemoteProtocolError
 from amqp10.sasl import Bearer, BearerServer, Challenge, External, ExternalServer, Failure, Step, Success
-from amqp10.scram import END_POINT, HASHES, Scram, ScramServer, Verifier, derive, parse_verifier, prepare
+from amqp10.scram import (
+    END_POINT,
+    HASHES,
+    MOST_NAME,
+    MOST_PASSWORD,
+    Scram,
+    ScramServer,
+    Verifier,
+    derive,
+    parse_verifier,
+    prepare,
+)
 
 MECHANISMS = list(HASHES)
 BINDING = {END_POINT: b"hash of the certificate"}
@@ -197,7 +210,7 @@ def test_texts_that_look_the_same_are_the_same(text: str, prepared: str) -> None
     assert prepare(text) == prepared
 
 
-@pytest.mark.parametrize("text", ["", "\x07", "\u0627\u0031", "\u00ad"])
+@pytest.mark.parametrize("text", ["", "\x07", "\u0627\u0031", "\u00ad", "\ud800"])
 def test_texts_that_sasl_does_not_allow_are_refused(text: str) -> None:
     with pytest.raises(EncodeError):
         prepare(text)
@@ -262,3 +275,34 @@ def test_a_bearer_may_not_act_as_another() -> None:
     other = bearer()
     assert isinstance(other.step(b"n,a=bob,\x01auth=Bearer good\x01\x01"), Challenge)
     assert isinstance(other.step(b"\x01"), Failure)
+
+
+SLOW = "a" + "\u0300" * 16_383 + "\u0316" * 16_383  # combining marks in the wrong order: sorting them takes seconds
+
+
+def test_a_text_is_bounded_before_it_is_normalized_and_what_it_becomes_is_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    normalized: list[int] = []
+    normalize = unicodedata.normalize
+
+    def counting(form: Literal["NFKC"], text: str) -> str:
+        normalized.append(len(text.encode()))
+        return normalize(form, text)
+
+    monkeypatch.setattr("amqp10.scram.unicodedata.normalize", counting)
+    with pytest.raises(EncodeError, match="more than 255 bytes"):
+        prepare(SLOW)
+    with pytest.raises(EncodeError, match="more than 1024 bytes"):
+        derive("SCRAM-SHA-256", SLOW, b"salt", 4096)
+    assert normalized == []
+    with pytest.raises(EncodeError, match="more than 255 bytes"):
+        prepare("\ufdfa" * 85)  # each becomes 18 characters
+    assert normalized == [MOST_NAME]
+    assert prepare("a" * MOST_NAME) == "a" * MOST_NAME
+    assert derive("SCRAM-SHA-256", "a" * MOST_PASSWORD, b"salt", 4096)
+
+
+def test_a_name_or_a_password_that_is_too_long_is_refused() -> None:
+    step = server().step(b"n,,n=" + SLOW.encode() + b",r=x")
+    assert isinstance(step, Failure)
+    assert "more than 255 bytes" in step.reason
+    assert not verifier().matches(SLOW)
