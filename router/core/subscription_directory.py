@@ -86,8 +86,8 @@ class SubscriptionDirectory:
             entry.resumed = resumed
         if later or over_at is not None:
             entry.doubted_since = over_at if stayed and not gap else None
-        if gap:  # a home of version 4 tells a client without born nothing of it
-            entry.untold = True
+        if gap or (later and message.kind is m.JoinKind.RESUME):  # a home of version 4 tells a client nothing of a gap
+            entry.untold = gap
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term

@@ -50,6 +50,14 @@ def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m
         entry.untold = False
 
 
+def by_told_only(self: SubscriptionDirectory, sender: str, message: m.Join) -> None:
+    before = self.entries.get(message.name)
+    untold = before is not None and before.untold
+    ON_JOIN(self, sender, message)
+    if before is not None:
+        before.untold = before.untold or untold
+
+
 ON_JOIN = SubscriptionDirectory.on_join
 
 
@@ -125,6 +133,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.2: B forgets S, and with it that S has a gap
     "gap_is_told_to_who_is_not_waited_for": ([(SubscriptionDirectory, "_remember", remember_no_untold_gap)], "G5"),
     "gap_is_told_no_more_when_it_has_been_read": ([(Subscriber, "heard", always(None))], "G5"),
+    "gap_is_told_no_more_to_who_holds_what_came_behind": ([(SubscriptionDirectory, "on_join", by_told_only)], "G5"),
     # protocol 7.3: B has answered without A's mark, and takes no notice of it
     "mark_that_came_after_the_answer": ([(Egress, "_mark_comes_late", always(False))], "G5"),
     # protocol 8.3: A accepts without S at T; B, whose clock began later, still takes it in

@@ -93,6 +93,18 @@ def gap_is_told_no_more_when_it_has_been_read(world: Worlds) -> None:
     s.finish()
 
 
+def gap_is_told_no_more_to_who_holds_what_came_behind(world: Worlds) -> None:
+    """S (no epochs) holds what has come behind the answer that told it of the gap, and comes back with that."""
+    s = _subscribed_without("B", "A", world, MEMORY)
+    s.lose("s0").step("heal").run()
+    _not_resumed(s.attach("s0@B")).hold(("accept",)).send("p0").run()
+    s.lose("s0").run().attach("s0@B").release().run()
+    assert not s.w.subscriber("s0").unsettled
+    s.lose("s0").run().attach("s0@A")
+    assert s.w.subscriber("s0").resumed, "G5 S is told again of the gap that it knows of"
+    s.finish()
+
+
 def mark_that_came_after_the_answer(world: Worlds) -> None:
     """S (no map) is told of the gap in an answer that it never reads. A is out of reach when it is answered again; when
     it is back, it knows S, and since when."""
