@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NO_TERM: Final[Term] = (0, "")
 """Below every term: of a publisher that is known by a tag only (protocol 7.2)."""
+INCARNATIONS: Final = 1 << 63
+"""Incarnations and the numbers of terms are below that, whoever chose them (protocol 1.4)."""
 
 LONG_TAG: Final = 16
 PREFIX: Final = 16
@@ -47,10 +49,8 @@ def outgoing_tags(prefix: bytes, tags: list[bytes]) -> list[bytes]:
 
 
 def refused_epoch(term: Term, incarnation: int) -> int:
-    """Returns what the next epoch of a refused publisher must exceed (protocol 5.3).
-
-    A publisher that is known by a tag only has no term yet, but its incarnation began as one of its epochs.
-    """
+    """Returns what the next epoch of a refused publisher must exceed (protocol 5.3): an incarnation began as one of its
+    epochs, or was brought without one."""
     return max(term[0], incarnation)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
 from router.core.counters import BROKEN
-from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
+from router.core.directory import INCARNATIONS, NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
 from router.core.keeping import KeptLink
 from router.core.large import STREAM_IDLE_S
@@ -176,16 +176,13 @@ class Egress:
             delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN
 
     def _is_superseded(self, prefix: bytes) -> bool:
-        """Says whether deliveries of this publisher and incarnation are settled. Learns a publisher, or a later
-        incarnation, that is not known here."""
-        publishers = self.address.publishers
+        """Says whether deliveries of this publisher and incarnation are settled, or can be nobody's. Learns a publisher
+        that is not known here."""
         incarnation = incarnation_of(prefix)
-        known = publishers.entries.get(prefix[:8])
-        if known is None:
-            known = publishers.learn(prefix[:8], incarnation, NO_TERM, None, self.core.now, False)
-        if incarnation > known.incarnation:
-            publishers.note_newer_incarnation(known)
-        return publishers.is_over(known, incarnation)
+        if incarnation >= INCARNATIONS:
+            return True
+        publishers = self.address.publishers
+        return publishers.is_over(publishers.learn_from_map(prefix[:8], incarnation), incarnation)
 
     def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
         kind, history = self._how_to_join(subscriber)

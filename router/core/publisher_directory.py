@@ -110,15 +110,22 @@ class PublisherDirectory:
             self._schedule(entry, entry.since)
         return entry
 
-    def note_newer_incarnation(self, entry: PublisherEntry) -> None:
-        """A subscriber's map has deliveries of a later incarnation than is known here (protocol 7.2).
+    def learn_from_map(self, publisher_id: bytes, incarnation: int) -> PublisherEntry:
+        """A subscriber's map has deliveries of this publisher and incarnation (protocol 7.2).
 
-        The routers that knew it have died or are cut off. Only the publisher in that incarnation can settle these
-        deliveries, so they wait for it as for a publisher without a home. Otherwise a publisher that works here under
-        an older incarnation would keep the entry for ever.
+        Anybody who may subscribe can write that, whoever the publisher is. So it teaches that there is something to
+        wait for, and no incarnation: the publisher would be refused for it. Where the incarnation is later than is
+        known here, the routers that knew it have died or are cut off. Only the publisher in that incarnation can settle
+        these deliveries, so they wait for it as for a publisher without a home. Otherwise a publisher that works here
+        under an older incarnation would keep the entry for ever.
         """
-        entry.newer_incarnation_since = self.core.now
-        self._schedule(entry, entry.newer_incarnation_since)
+        entry = self.entries.get(publisher_id)
+        if entry is None:
+            entry = self.learn(publisher_id, 0, NO_TERM, None, self.core.now, False)
+        if incarnation > entry.incarnation:
+            entry.newer_incarnation_since = self.core.now
+            self._schedule(entry, entry.newer_incarnation_since)
+        return entry
 
     def learn_of_hello(self, news: m.PublisherNews) -> None:
         """A HELLO names a publisher: the greater incarnation wins, then the greater term (protocol 4.3)."""
@@ -235,7 +242,8 @@ class PublisherDirectory:
     def forget(self, entry: PublisherEntry) -> None:
         """An operator says that a publisher without a home will not come back. All routers are told (protocol 8.4)."""
         assert entry.home is None
-        held = [incarnation_of(delivery.tag) for delivery in self._in_doubt(entry)]
+        known_by_maps = entry.term == NO_TERM
+        held = [incarnation_of(delivery.tag) for delivery in self._in_doubt(entry)] if known_by_maps else []
         incarnation = max(entry.incarnation, *held, 0)
         name, publisher_id = self.address.name, entry.publisher_id
         self.core.broadcast(m.PubClose(name, publisher_id, incarnation, entry.term, forgotten=True))

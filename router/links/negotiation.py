@@ -45,6 +45,7 @@ from router.config import (
     is_dynamic,
     is_dynamic_target,
 )
+from router.core.directory import INCARNATIONS
 from router.core.ports import (
     NEVER_EXPIRES_S,
     UNIQUE_TAGS,
@@ -67,7 +68,8 @@ BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-o
 SETTLED_TO_A_QUEUE: Final = "a queue takes no settled transfers: send them unsettled"
 MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
-MAX_EPOCH: Final = 1 << 63
+EPOCHS: Final = INCARNATIONS - (1 << 32)
+"""Epochs are below that: terms that routers choose after one stay below `INCARNATIONS` (protocol 1.4)."""
 RESERVED: Final = ("$", "_mqtt/")
 """Addresses that begin so are of other specifications, as `$cbs` and `$management`, or of routers, as the one by which
 they know where sessions of MQTT are (`router.mqtt.lease`)."""
@@ -222,7 +224,7 @@ def read_publisher(
             attach.name,
             address,
             epoch=epoch,
-            incarnation=read_number(attach.properties, names.INCARNATION),
+            incarnation=read_number(attach.properties, names.INCARNATION, INCARNATIONS),
             unsettled=unsettled,
             incomplete=attach.incomplete_unsettled,
             mode_first=modes.first,
@@ -381,22 +383,21 @@ def strip(attach: Attach, *, refused: bool = False) -> None:
 # Link properties
 
 
-def read_number(properties: Mapping[Any, Any] | None, key: str) -> int | None:
-    """An optional link property of type ulong; other integer types are accepted if the value fits."""
+def read_number(properties: Mapping[Any, Any] | None, key: str, stop: int = 1 << 64) -> int | None:
+    """An optional link property of type ulong, below `stop`; other integer types are accepted if the value fits."""
     value = (properties or {}).get(key)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool | Timestamp) or not 0 <= value < 1 << 64:
         raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {key} must be a ulong, not {value!r:.60}")
+    if value >= stop:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {key} must be below {stop}, not {value}")
     return int(value)
 
 
 def read_epoch(properties: Mapping[Any, Any] | None) -> int | None:
-    """The link property `onceway:epoch`: below 2**63, so that a later one always exists."""
-    value = read_number(properties, names.EPOCH)
-    if value is not None and value >= MAX_EPOCH:
-        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {names.EPOCH} must be below 2**63, not {value}")
-    return value
+    """The link property `onceway:epoch`."""
+    return read_number(properties, names.EPOCH, EPOCHS)
 
 
 def read_flag(properties: Mapping[Any, Any] | None, key: str) -> bool:

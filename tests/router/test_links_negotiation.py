@@ -121,19 +121,25 @@ def test_a_link_property_of_the_wrong_type_is_refused(key: str, value: object) -
 
 @pytest.mark.parametrize("value", [ULong(7), 7])
 def test_a_publishers_properties_are_read(value: int) -> None:
-    properties = {Symbol("onceway:epoch"): value, Symbol("onceway:incarnation"): ULong(2**64 - 1)}
+    properties = {Symbol("onceway:epoch"): value, Symbol("onceway:incarnation"): ULong(2**63 - 1)}
     attach, _ = read_publisher(sending(properties=properties), "client", CONFIG)
-    assert (attach.epoch, attach.incarnation) == (7, 2**64 - 1)
+    assert (attach.epoch, attach.incarnation) == (7, 2**63 - 1)
     assert (attach.container, attach.name, attach.address) == ("client", "link", "orders")
     assert attach.unsettled is None
 
 
 def test_an_epoch_leaves_room_for_later_ones() -> None:
-    """The router's own terms go on from a client's epochs, and are ulongs on the wire."""
-    assert read_publisher(sending(properties={Symbol("onceway:epoch"): 2**63 - 1}), "c", CONFIG)[0].epoch == 2**63 - 1
+    """The router's own terms go on from a client's epochs, and are below 2^63, too (protocol 1.4)."""
+    last = 2**63 - 2**32 - 1
+    assert read_publisher(sending(properties={Symbol("onceway:epoch"): last}), "c", CONFIG)[0].epoch == last
     for make in (sending, receiving):
-        error = refusal(make(properties={Symbol("onceway:epoch"): ULong(2**63)}))
-        assert (error.condition, "below 2**63" in error.description) == ("amqp:invalid-field", True)
+        error = refusal(make(properties={Symbol("onceway:epoch"): ULong(last + 1)}))
+        assert (error.condition, f"below {last + 1}" in error.description) == ("amqp:invalid-field", True)
+
+
+def test_an_incarnation_that_no_publisher_has_is_refused() -> None:
+    error = refusal(sending(properties={Symbol("onceway:incarnation"): ULong(2**63)}))
+    assert (error.condition, "onceway:incarnation" in error.description) == ("amqp:invalid-field", True)
 
 
 def test_names_of_more_than_1024_octets_are_refused() -> None:

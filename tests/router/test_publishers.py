@@ -273,16 +273,80 @@ def test_what_was_released_and_not_sent_again_is_new_again_after_the_publisher_h
     mesh.assert_settled()
 
 
-@pytest.mark.parametrize("router", ["a", "b"])
-def test_who_is_refused_for_its_incarnation_is_told_of_that_where_no_term_is_known(router: str) -> None:
-    """A map has told of incarnation 9 (protocol 5.3, 7.2)."""
+def test_who_is_refused_for_its_incarnation_is_told_of_that() -> None:
+    """The router's clock is behind the incarnation that the publisher brought without an epoch (protocol 5.3)."""
     mesh = Mesh("ab")
-    tag = tag_prefix(derive_publisher_id("p", "out", TOPIC, False), 9) + b"m0"
-    mesh.subscriber("a", accepts=False, unsettled={tag: None}, epoch=5, born=5)
-    publisher = mesh.publisher(router, epoch=4, incarnation=4)
-    assert publisher.ended == (STOLEN, {EPOCH: 9}, False)
-    again = mesh.publisher(router, epoch=10, incarnation=10)
+    later = mesh.clock_us() + 1_000_000_000
+    mesh.publisher("a", incarnation=later).send("m0")
+    again = mesh.publisher("b", epoch=later - 1, incarnation=later - 1)
+    assert again.ended == (STOLEN, {EPOCH: later}, False)
+
+
+# ------------------------------------------------------------------- what maps say of others' publishers (protocol 7.2)
+
+
+def made_up(incarnation: int, unique: bool = False) -> dict[bytes, MapState]:
+    tag = tag_prefix(derive_publisher_id("p", "out", TOPIC, unique), incarnation) + b"made up"
+    return {tag: MapState.ACCEPTED}
+
+
+@pytest.mark.parametrize("router", ["a", "b"])
+@pytest.mark.parametrize("brought", [{}, {"epoch": 4, "incarnation": 4}, {"unsettled": UNIQUE_TAGS}])
+def test_a_life_that_a_map_has_made_up_refuses_no_publisher(router: str, brought: dict[str, Any]) -> None:
+    """Before it is known, while it proves itself, and afterwards: with an epoch, without, and with unique tags."""
+    mesh = Mesh("ab")
+    unsettled = made_up(2**62, "unsettled" in brought)
+    mesh.subscriber("a", "s0", accepts=False, unsettled=unsettled)
+    publisher = mesh.publisher(router, proves=False, **brought)
+    mesh.subscriber("b", "s1", accepts=False, unsettled=unsettled)
+    publisher.core.proved(publisher, mesh.now)
+    mesh.run()
+    mesh.subscriber("a", "s2", accepts=False, unsettled=unsettled)
+    publisher.send("m0")
+    assert publisher.ended is None
+    assert publisher.is_ready
+
+
+def test_a_life_that_a_map_has_made_up_settles_nothing_of_another_map() -> None:
+    mesh = Mesh("a")
+    mesh.subscriber("a", "s0", unsettled=made_up(9))
+    held = made_up(4)
+    subscriber = mesh.subscriber("a", "s1", unsettled=held)
+    assert subscriber.said is not None
+    assert subscriber.said.listing == held
+
+
+def test_a_life_that_a_map_has_made_up_hides_no_publisher_that_a_hello_tells_of() -> None:
+    """It resumes without an incarnation of its own where a map came before the HELLO (protocol 4.3, 5.3)."""
+    mesh = Mesh("ab")
+    mesh.crash("b")
+    mesh.publisher("a").leave()
+    mesh.start("b", fresh=True)
+    mesh.pass_time(10.0)  # until it is booted
+    assert mesh.subscriber("b", unsettled=made_up(2**62)).answered
+    mesh.join("a", "b")
+    mesh.run()
+    again = mesh.publisher("b", unsettled=undecided("m0"))
     assert again.is_ready
+
+
+def test_an_operator_forgets_a_publisher_up_to_its_own_life_and_not_to_one_that_a_map_has_made_up() -> None:
+    mesh = Mesh("a")
+    publisher = mesh.publisher("a", epoch=4, incarnation=4)
+    publisher.leave()
+    mesh.subscriber("a", unsettled=made_up(2**62))
+    publishers = mesh.cores["a"].addresses[TOPIC].publishers
+    publishers.forget(publishers.named("p", "out")[0])
+    assert mesh.publisher("a", epoch=5, incarnation=4, unsettled=undecided("m0")).condition == PUBLISHER_EXPIRED
+    assert mesh.publisher("a", epoch=6, incarnation=6).is_ready
+
+
+def test_a_life_that_nobody_can_have_is_not_entered() -> None:
+    mesh = Mesh("a")
+    subscriber = mesh.subscriber("a", unsettled=made_up(2**63))
+    assert subscriber.said is not None
+    assert subscriber.said.listing == {}
+    assert not mesh.cores["a"].addresses[TOPIC].publishers.entries
 
 
 # -------------------------------------------------------------------- publishers that have gone for long (protocol 8.4)

@@ -73,7 +73,8 @@ LEGIBLE = 200  # characters of what was left over
 # holds without the defect. What a seed draws changes with the simulator; where it no longer finds the defect, another
 # one near the defect's own schedule may, or that schedule does.
 #
-# Three have none. No random schedule loses messages on a path that works. `incarnation_never_goes_back` needs a
+# Four have none. No random schedule loses messages on a path that works, and no subscriber makes up what is in its map
+# (`life_that_a_map_has_made_up`). `incarnation_never_goes_back` needs a
 # publisher without epochs on both sides of a partition, which protocol 14 (L1) does not promise anything to. In
 # `flush_by_an_abandoned_ingress` a publisher sends again what it has not heard of for longer than its timeout: those of
 # random schedules report that as undecided, as protocol 15 has it.
@@ -108,7 +109,6 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "client_takes_the_answer_for_a_claim": ("near", 481),
     "client_takes_what_it_needs_for_accepted": ("near", 115),
     "client_takes_what_it_reads_for_new": ("near", 289),
-    "client_whose_last_life_is_known_by_a_map_only": ("near", 156),
     "closed_publisher_and_old_ingress": ("all-die", 9),
     "condition_answer_to_an_earlier_question": ("near", 8),
     "condition_covered_neighbour_does_not_cover": ("released", 8),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
 from router.core.deliveries import Deliveries
-from router.core.directory import PublisherEntry
+from router.core.directory import NO_TERM, PublisherEntry
 from router.core.egress import Egress
 from router.core.ingress import Ingress
 from router.core.irregular import Irregular
@@ -51,12 +51,14 @@ def hear_the_later_term(self: PublisherDirectory, news: m.PublisherNews) -> None
         self.learn(news.publisher, news.incarnation, news.term, None, self.core.now - news.age_s, True)
 
 
-def told_the_term_only(self: Ingress, publisher: Publisher, epoch: int) -> None:
-    known = self.address.publishers.entries.get(publisher.publisher_id)
-    DETACHED(self, publisher, known.term[0] if known else epoch)
+def learn_a_life_from_a_map(self: PublisherDirectory, publisher_id: bytes, incarnation: int) -> PublisherEntry:
+    entry = LEARN_FROM_MAP(self, publisher_id, incarnation)
+    if entry.term == NO_TERM:
+        entry.incarnation = max(entry.incarnation, incarnation)
+    return entry
 
 
-DETACHED = Ingress._detach_stolen
+LEARN_FROM_MAP = PublisherDirectory.learn_from_map
 
 
 def forget_at_once(self: PublisherDirectory, message: m.PubClose) -> None:
@@ -111,8 +113,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "closed_publisher_and_old_ingress": ([(PublisherDirectory, "_enter_closed", forget_at_once)], "G2"),
     # protocol 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it
     "earlier_life_knows_nothing_of_the_later": ([(Irregular, "within", always(True))], "G2"),
-    # protocol 5.3: P hears of term 0, and its next epoch is as much too low as this one
-    "client_whose_last_life_is_known_by_a_map_only": ([(Ingress, "_detach_stolen", told_the_term_only)], "G4"),
+    # protocol 7.2: B takes P's claim for that of an earlier life
+    "life_that_a_map_has_made_up": ([(PublisherDirectory, "learn_from_map", learn_a_life_from_a_map)], "G4"),
 }
 
 # protocol 11, below the table:

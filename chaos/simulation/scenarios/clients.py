@@ -215,14 +215,15 @@ def client_whose_last_life_was_ahead(world: Worlds) -> None:
 
 
 def client_whose_last_life_is_known_by_a_map_only(world: Worlds) -> None:
-    """The same, and all routers die in between. What S has in hand tells the next ones of P's former incarnation, but
-    of no term: P must hear how far it has to go."""
+    """The same, and all routers die in between. What S has in hand is of a later incarnation than P's, and waits for it
+    (protocol 7.2.4): P, who has lost it, is not refused for that."""
     s = _up(world, "none")
     s.hold(("accept",)).send("p0").run().step("clock", "p0", -7200).step("kill", "p0", 0)
     for event in ("crash", "restart"):
         for router in "AB":
             s.step(event, router)
     s.attach("s0@A").attach("p0@A")
+    assert not s.w.publisher("p0").refusals
     s.release()
     s.send("p0").finish()
 

@@ -5,8 +5,10 @@ Read `subscriptions.py` next.
 
 from __future__ import annotations
 
-from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds, half_accepted, limit
-from chaos.simulation.world.clients import MEMORY, UNIQUE
+from chaos.simulation.scenarios.schedule import SHORT, P, S, Schedule, Worlds, half_accepted, limit
+from chaos.simulation.world.checker import Violation
+from chaos.simulation.world.clients import ADDRESS, MEMORY, UNIQUE
+from router.core.directory import derive_publisher_id, tag_prefix
 
 
 # ---------------------------------------------------------------------- failover, the plain way
@@ -141,6 +143,19 @@ def empty_map_resumes_nothing(world: Worlds) -> None:
     s.lose("p0").attach("p0@A")
     s.send("p0").run()
     s.release().attach("s0@A").finish()
+
+
+def life_that_a_map_has_made_up(world: Worlds) -> None:
+    """S1 says that it has in hand what P has sent in a later life, which P never had."""
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S("s0"), S("s1")], address=SHORT)).up("s0@A", "s1@B")
+    s.lose("s1")
+    made_up = tag_prefix(derive_publisher_id("p0", "out", ADDRESS, True), 7) + b"m"
+    s.w.subscriber("s1").unsettled[made_up] = "accepted"
+    s.attach("s1@B").step("connect", "p0", "A").run().step("show", "p0").run()
+    if s.w.publisher("p0").refusals:
+        raise Violation("G4 a publisher is refused for what a subscriber has made up\n" + s.tail())
+    s.send("p0").finish()
+    assert not s.w.subscriber("s1").unsettled
 
 
 # ---------------------------------------------------------------------- incarnations chosen by routers
