@@ -31,6 +31,7 @@ from mqtt.packets import (
 from mqtt.properties import NO_PROPERTIES, Properties
 from mqtt.reader import PacketReader
 from mqtt.topics import filter_fault, matches, name_fault
+from mqtt.tree import TopicTree
 
 __all__ = [
     "NO_PROPERTIES",
@@ -58,6 +59,7 @@ __all__ = [
     "Suback",
     "Subscribe",
     "Subscription",
+    "TopicTree",
     "Unsuback",
     "Unsubscribe",
     "Will",

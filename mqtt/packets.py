@@ -48,10 +48,11 @@ class Connack:
 
 @dataclass(slots=True)
 class Publish:
-    """3.3: an application message. An empty topic is that of `properties.topic_alias`."""
+    """3.3: an application message. An empty topic is that of `properties.topic_alias`. What is to be sent may be a view
+    of octets that somebody keeps."""
 
     topic: str
-    payload: bytes = b""
+    payload: bytes | memoryview = b""
     qos: int = 0
     retain: bool = False
     dup: bool = False

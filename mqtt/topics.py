@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 SHARE: Final = "$share/"
+MOST_LEVELS: Final = 200
+"""Levels of a topic filter, as in mosquitto: so what it takes to look for one is bounded, whatever topic names have."""
 
 
 def name_fault(name: str) -> str | None:

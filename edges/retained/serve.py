@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Sequence
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from onceway.client.delivery import Batch
 from onceway.client.publisher import Publisher
 from onceway.topology.mqtt import store_subscription
 from router.mqtt.conversion import Stamp
-from router.mqtt.retained import end, question, read
+from router.mqtt.retained import MOST_DELETED, digest_of, end, question, read
 
 CREDIT: Final = 5_000
 PREFIX: Final = "retained/"
@@ -50,7 +49,8 @@ class RetainedStore:
         self._connect = partial(onceway.connect, routers, tls=tls, credentials=credentials)
         self._data = data
         self._log = logger("retained", store=name)
-        self._stamps: dict[str, tuple[Stamp, bool]] = {}  # by key; whether it has been deleted
+        self._stamps: dict[str, Stamp] = {}  # by key
+        self._deleted: dict[str, Stamp] = {}  # the same of what has been deleted, the oldest first
         self._answering: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -60,7 +60,8 @@ class RetainedStore:
             for key, payload in await store.scan(PREFIX):
                 found = read(payload)
                 assert found is not None, f"{store.place}: {key} is no retained message"
-                self._stamps[key] = found.stamp, found.empty
+                (self._deleted if found.empty else self._stamps)[key] = found.stamp
+            self._deleted = dict(sorted(self._deleted.items(), key=lambda each: each[1]))
             await self._serve(store)
         finally:
             for task in self._answering:
@@ -93,14 +94,19 @@ class RetainedStore:
             if found.asked:
                 asked.append(found.asked)
                 continue
-            key = PREFIX + blake2b(found.topic.encode(), digest_size=20).hexdigest()
-            known = self._stamps.get(key)
-            if known is None or found.stamp > known[0]:
-                self._stamps[key] = found.stamp, found.empty
+            key = PREFIX + digest_of(found.topic).hex()
+            known = self._stamps.get(key) or self._deleted.get(key)
+            if known is None or found.stamp > known:
+                self._stamps.pop(key, None)
+                self._deleted.pop(key, None)
+                (self._deleted if found.empty else self._stamps)[key] = found.stamp
                 changes.put(key, payload)
         before_us = int(time.time() * 1e6) - DELETED_US
-        for key in [key for key, (stamp, deleted) in self._stamps.items() if deleted and stamp[0] < before_us]:
-            del self._stamps[key]
+        while self._deleted:
+            key, stamp = next(iter(self._deleted.items()))
+            if len(self._deleted) <= MOST_DELETED and stamp[0] >= before_us:
+                break
+            del self._deleted[key]
             changes.delete(key)
         if changes.values:
             await store.commit(changes)

@@ -39,8 +39,8 @@ class Shares(Protocol):
     def is_declared(self, queue: str) -> bool:
         """Says whether the file names the queue: it is fed without consumers, too."""
 
-    def wants(self, queue: str, topic: str, payload: bytes, message_format: int) -> bool:
-        """Says whether a message of the topic goes to the queue."""
+    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
+        """Returns the queues that a message of the topic goes to, if they are fed."""
 
     def created(self, address: str) -> None:
         """This router knows of an address."""
@@ -61,8 +61,8 @@ class NoShares:
     def is_declared(self, queue: str) -> bool:
         return False
 
-    def wants(self, queue: str, topic: str, payload: bytes, message_format: int) -> bool:
-        return False
+    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
+        return ()
 
     def created(self, address: str) -> None: ...
 
@@ -224,14 +224,23 @@ class Feeds:
 
     def take(self, publisher: Publisher, start: int | None, batch: Batch) -> None:
         """Transfers have come. start: the position of the first; None: they are pre-settled."""
-        for queue in self.queues:
+        if not self.queues:
+            return
+        for queue, wanted in self._wanted(batch).items():
             if self.is_fed(queue) or queue in self.of.get(publisher, {}):
-                self._publish(publisher, queue, start, batch)
+                self._publish(publisher, queue, start, batch, wanted)
 
-    def _publish(self, publisher: Publisher, queue: str, start: int | None, batch: Batch) -> None:
-        wants, topic, message_format = self.core.shares.wants, self.address.name, batch.message_format
-        tags, payloads = batch.tags, batch.payloads
-        wanted = [i for i, each in enumerate(payloads) if wants(queue, topic, each, message_format)]
+    def _wanted(self, batch: Batch) -> dict[str, list[int]]:
+        """Queue -> the messages that go to it."""
+        queues_for, topic, message_format = self.core.shares.queues_for, self.address.name, batch.message_format
+        found: dict[str, list[int]] = {}
+        for i, payload in enumerate(batch.payloads):
+            for queue in queues_for(topic, payload, message_format):
+                found.setdefault(queue, []).append(i)
+        return found
+
+    def _publish(self, publisher: Publisher, queue: str, start: int | None, batch: Batch, wanted: list[int]) -> None:
+        tags, payloads, message_format = batch.tags, batch.payloads, batch.message_format
         feed = self.of.get(publisher, {}).get(queue)
         if start is None:
             wanted = wanted[: MOST_PRESETTLED if feed is None else max(MOST_PRESETTLED - len(feed.positions), 0)]
@@ -277,15 +286,16 @@ class Feeds:
         """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
         late, self.late = self.late, {}
         records = self.address.records
-        for queue in late:
-            for publisher in list(self.address.ingress.publishers.values()):
-                if publisher.ready:
-                    for first, last in list(publisher.live):
-                        for start, stop, message_format in publisher.positions(first, last):
-                            for a, b in records.undone.overlap(start, stop):
-                                payloads = [each or b"" for each in records.log.payloads(a, b)]
-                                again = Batch(0, records.log.tags(a, b), payloads, False, message_format)
-                                self._publish(publisher, queue, a, again)
+        for publisher in list(self.address.ingress.publishers.values()):
+            if publisher.ready:
+                for first, last in list(publisher.live):
+                    for start, stop, message_format in publisher.positions(first, last):
+                        for a, b in records.undone.overlap(start, stop):
+                            payloads = [each or b"" for each in records.log.payloads(a, b)]
+                            again = Batch(0, records.log.tags(a, b), payloads, False, message_format)
+                            for queue, wanted in self._wanted(again).items():
+                                if queue in late:
+                                    self._publish(publisher, queue, a, again, wanted)
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> list[Feed]:
         """The publisher settles by tag. Returns at which queues, too."""

@@ -383,9 +383,15 @@ class MqttConnection:
         if packet.qos and session.incoming.repeated(packet):
             return None
         topic = packet.topic
-        reason = session.refusal_of(topic, packet.qos)
+        address = self.service.topics.address_of(topic)
+        if address is None:
+            reason: Reason | None = Reason.TOPIC_NAME_INVALID
+        elif packet.retain and packet.payload and self.service.retained.is_full:
+            reason = Reason.QUOTA_EXCEEDED
+        else:
+            reason = session.refusal_of(address, packet.qos)
         if reason is None:
-            return self.service.topics.address_of(topic)
+            return address
         if reason is Reason.QOS_NOT_SUPPORTED:  # PUBACK and PUBREC do not have it
             self.close(reason, f"topic {topic!r:.60} does not give QoS {packet.qos}")
         elif packet.qos and session.version == 4:  # [MQTT-3.3.5-2]: acknowledge or close

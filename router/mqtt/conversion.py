@@ -28,6 +28,8 @@ RETAIN: Final = Symbol("x-opt-mqtt-retain")
 STAMP: Final = Symbol("x-opt-mqtt-retained-at")
 PUBLISHER: Final = Symbol(PUBLISHER_ANNOTATION)
 LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
+LARGE: Final = 1_024
+"""Octets of a payload from which on it is a view of the transfer's."""
 LONGEST_TTL_MS: Final = 0xFFFFFFFF
 
 
@@ -97,7 +99,7 @@ def to_message(
     if len(user) < len(given.user_properties):  # [MQTT-3.3.2-17, 3.3.2-18]: all of them, in order
         annotations[USER_PROPERTIES] = [text for pair in given.user_properties for text in pair]
     message = Message(
-        Data(publish.payload),
+        Data(bytes(publish.payload)),
         header=header,
         message_annotations=annotations or None,
         properties=MessageProperties(
@@ -129,9 +131,12 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     properties = message.properties or MessageProperties()
     annotations = message.message_annotations or {}
     body = message.body
-    octets, text = b"", False
+    octets: bytes | memoryview = b""
+    text = False
     if isinstance(body, Data):
         octets = message.value
+        if len(octets) >= LARGE and payload.endswith(octets):  # it has no footer
+            octets = memoryview(payload)[len(payload) - len(octets) :]
     elif isinstance(body, AmqpValue) and isinstance(body.value, bytes):
         octets = body.value
     elif isinstance(body, AmqpValue) and isinstance(body.value, str):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mqtt import Publish, Subscription
 from router.core.containers import change_data
@@ -188,12 +188,7 @@ class KeptSubscriber(MqttSubscriber):
 
 def written(incarnation: int, filters: Iterable[Filter]) -> bytes:
     """The data of a subscription with these filters."""
-    listed = [
-        [o.topic_filter, o.qos, o.no_local, o.retain_as_published, o.retain_handling, each.identifier]
-        for each in filters
-        for o in (each.options,)
-    ]
-    return json.dumps([incarnation, listed], separators=(",", ":"), ensure_ascii=False).encode()
+    return b"[%d,[%s]]" % (incarnation, b",".join([each.form for each in filters]))
 
 
 def read(data: bytes) -> tuple[int, list[Filter]] | None:
@@ -211,6 +206,10 @@ def read(data: bytes) -> tuple[int, list[Filter]] | None:
         return None
 
 
-def too_many(data: bytes) -> bool:
-    """Whether a subscription has no room for so many filters."""
-    return len(data) > MOST_DATA
+def too_many(octets: int) -> bool:
+    """Whether a subscription has no room for filters whose forms have so many octets."""
+    return octets > MOST_DATA - FRAME
+
+
+FRAME: Final = len(written((1 << 64) - 1, ()))
+"""Octets of the data of a subscription that are no filter's."""

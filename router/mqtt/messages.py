@@ -2,7 +2,8 @@
 published without properties, which is the usual case, is not read at all.
 
 A transfer's payload is the same object for every subscription of a router, so what was read of it is kept for a while,
-by its identity. Read `router.mqtt.filters` next.
+by its identity, and bounded in octets. A large payload of MQTT is a view of it: what is in flight to clients takes no
+octets beside those that the core counts. Read `router.mqtt.filters` next.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Final
 
 from amqp10.encoder import encode_value
 from mqtt import NO_PROPERTIES, Publish
-from router.mqtt.conversion import Received, Stamp, Unfit, to_message, to_publish
+from router.mqtt.conversion import LARGE, Received, Stamp, Unfit, to_message, to_publish
+from router.mqtt.remembered import Remembered
 from router.mqtt.topic_map import TopicMap
 
-KEPT: Final = 8_192  # messages: some times what the windows of a few publishers let through at once
+READ_SHARE: Final = 4
+"""How many times the room of other answers messages have that were read: some times what windows let through."""
 NO_OCTETS: Final = encode_value(b"")
 
 
@@ -25,12 +28,18 @@ class Messages:
 
     __slots__ = ("_heads", "_read", "topics")
 
-    def __init__(self, topics: TopicMap) -> None:
+    def __init__(self, topics: TopicMap, room: int) -> None:
+        """room: octets of heads; READ_SHARE times that for messages."""
         self.topics = topics
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
-        self._read: dict[int, tuple[bytes, str, Received | Unfit]] = {}
+        self._read: Remembered[int, tuple[bytes, str, Received | Unfit]] = Remembered(READ_SHARE * room)
         # (topic, publisher, QoS) -> what is before the octets in a message without properties
-        self._heads: dict[tuple[str, str, int], bytes] = {}
+        self._heads: Remembered[tuple[str, str, int], bytes] = Remembered(room)
+
+    @property
+    def octets(self) -> int:
+        """What is kept for a while, about."""
+        return self._read.octets + self._heads.octets
 
     def written(
         self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int, stamps: Sequence[Stamp] = ()
@@ -47,21 +56,23 @@ class Messages:
                 found.append(to_message(each, publisher, now_ms))
                 continue
             key = each.topic, publisher, each.qos
-            head = self._heads.get(key)
+            head = self._heads.answers.get(key)
             if head is None:
-                if len(self._heads) >= KEPT:
-                    self._heads.clear()
                 empty = to_message(Publish(each.topic, b"", each.qos), publisher)
-                head = self._heads[key] = empty.removesuffix(NO_OCTETS)
+                head = empty.removesuffix(NO_OCTETS)
+                self._heads.keep(key, head, 2 * len(head))
             payload = head + encode_value(each.payload)
-            self._keep(payload, address, Received(Publish(each.topic, each.payload), key[2], None))
+            octets = (
+                each.payload if len(each.payload) < LARGE else memoryview(payload)[len(payload) - len(each.payload) :]
+            )
+            self._keep(payload, address, Received(Publish(each.topic, octets), key[2], None))
             found.append(payload)
         return found
 
     def read(self, payload: bytes, message_format: int, address: str) -> Received | Unfit:
         """Returns what a transfer's payload says. A subject that is no topic name of this address is none: clients of
         AMQP may use it for something else."""
-        known = self._read.get(id(payload))
+        known = self._read.answers.get(id(payload))
         if known is not None and known[0] is payload and known[1] == address:
             return known[2]
         topic = self.topics.name_of(address)
@@ -72,7 +83,11 @@ class Messages:
         return found
 
     def _keep(self, payload: bytes, address: str, found: Received | Unfit) -> None:
-        if len(self._read) >= KEPT:
-            for key in list(self._read)[: KEPT // 4]:
-                del self._read[key]
-        self._read[id(payload)] = payload, address, found
+        size = MESSAGE_OCTETS + len(payload)
+        if isinstance(found, Received):
+            size += PAIR_OCTETS * len(found.publish.properties.user_properties)
+        self._read.keep(id(payload), (payload, address, found), size)
+
+
+MESSAGE_OCTETS: Final = 300  # of what was read, beside its payload
+PAIR_OCTETS: Final = 200  # of a user property

@@ -79,6 +79,13 @@ class Identifiers:
         if self.in_flight.get(one.packet_id) is one:
             del self.in_flight[one.packet_id]
 
+    def unsent(self, subscriber: MqttSubscriber) -> list[Outgoing]:
+        """Takes out what waits of a subscription and was never sent."""
+        found = [one for one in self.waiting if one.subscriber is subscriber and not one.repeated]
+        if found:
+            self.waiting = deque(one for one in self.waiting if one.subscriber is not subscriber or one.repeated)
+        return found
+
     def take(self, one: Outgoing) -> None:
         """It is about to be sent: gives it an identifier of the lower half, unless it has one."""
         if one.packet_id:

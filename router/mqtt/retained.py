@@ -2,21 +2,27 @@
 
 A PUBLISH with RETAIN goes to its topic, and to the address of the retained messages. There each router has a
 subscription, and so have the stores (`edges.retained`), whose are declared: they have it on their disks when it is
-accepted. Of two messages of one topic the later stamp wins, everywhere. A router keeps all of them in memory. When it
-attaches it asks for them: each store publishes what it has, and then an end that says whom it answers. A store that
-starts asks, too: one that is new gets what the others have.
+accepted. Of two messages of one topic the later stamp wins, everywhere. A router keeps all of them in memory, in a tree
+of topics: a subscription looks at those that its filter may match. When it attaches it asks for them: each store
+publishes what it has, and then an end that says whom it answers. A store that starts asks, too: one that is new gets
+what the others have.
+
+What has been deleted is known by its stamp for a while, since the message that it ends may come later, from another
+router. Of such stamps the last MOST_DELETED are kept, here and in stores, so topics that are used once leave nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from amqp10.errors import DecodeError
 from amqp10.sections import Data, Message
 from amqp10.types import Symbol
-from mqtt import matches
+from mqtt import TopicTree
 from router.core.ports import (
     UNIQUE_TAGS,
     MapState,
@@ -44,6 +50,10 @@ LINK: Final = "retained"
 ASKED: Final = Symbol("x-opt-mqtt-retained-ask")
 END: Final = Symbol("x-opt-mqtt-retained-end")
 ROOM: Final = 1_000
+MOST_DELETED: Final = 10_000
+"""Deleted topics whose stamps are known: more than the windows of some publishers let come in another order."""
+STEPS: Final = 256
+"""Topics that one session's filters look at in one turn."""
 
 
 class Retained(NamedTuple):
@@ -89,8 +99,64 @@ def stores_of(address: AddressConfig) -> list[str]:
 
 
 class Kept(NamedTuple):
+    topic: str
     stamp: Stamp
-    payload: bytes | None  # None: it has been deleted
+    payload: bytes
+
+
+Search = tuple[Filter, Iterator[Kept | None]]
+"""A filter of a session, and what it has not been sent yet."""
+
+
+class Table:
+    """The latest message of each topic, and which ones have been deleted. A store keeps the same on its disk.
+
+    Attributes:
+        topics: What is retained.
+        octets: Of these, about.
+    """
+
+    def __init__(self) -> None:
+        self.topics: TopicTree[Kept] = TopicTree()
+        self.octets = 0
+        self._deleted: dict[bytes, Stamp] = {}  # by digest of the topic; the oldest first
+
+    def take(self, topic: str, stamp: Stamp, payload: bytes | None) -> None:
+        """Enters a message, or (None) that its topic has none, unless what is known is later."""
+        digest = digest_of(topic)
+        known = self.topics.get(topic)
+        latest = known.stamp if known is not None else self._deleted.get(digest)
+        if latest is not None and stamp <= latest:
+            return
+        self._deleted.pop(digest, None)
+        if known is not None:
+            self.octets -= _octets_of(known)
+        if payload is not None:
+            kept = Kept(topic, stamp, payload)
+            self.topics.put(topic, kept)
+            self.octets += _octets_of(kept)
+            return
+        self.topics.pop(topic)
+        self._deleted[digest] = stamp
+        if len(self._deleted) > MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+
+    @property
+    def deleted(self) -> int:
+        """How many deleted topics are known."""
+        return len(self._deleted)
+
+
+def digest_of(topic: str) -> bytes:
+    """What stands for a topic that has been deleted."""
+    return blake2b(topic.encode(), digest_size=20).digest()
+
+
+def _octets_of(kept: Kept) -> int:
+    return len(kept.payload) + len(kept.topic) + KEPT_OCTETS
+
+
+KEPT_OCTETS: Final = 1_024  # of a topic beside its name and its message: its levels in the tree, mostly
 
 
 class RetainedMessages:
@@ -101,8 +167,10 @@ class RetainedMessages:
         self.address = service.config.mqtt_retained
         self.complete = False  # all stores have answered
         self._missing: set[str] = set()  # stores that have not
-        self._table: dict[str, Kept] = {}
+        self.table = Table()
         self._waiting: dict[Session, dict[str, Filter]] = {}  # whom it is sent to when it is known
+        self._searches: dict[Session, deque[Search]] = {}  # what is being sent, as far as clients take it
+        self.due: dict[Session, None] = {}  # whose searches go on in the next turn
         self._feed: RetainedFeed | None = None
         self._lives = 0
         self.receiver = RetainedReceiver()
@@ -111,8 +179,11 @@ class RetainedMessages:
         """Attaches, at the start and again when the network has ended the subscription, and asks."""
         if self.wants_to_begin:
             self._lives += 1
-            self._table.clear()
+            self.table = Table()
             self.complete = False
+            for session, searches in self._searches.items():  # they begin again, with what the stores say
+                self._waiting.setdefault(session, {}).update({one.options.topic_filter: one for one, _ in searches})
+            self._searches.clear()
             self._missing = set(stores_of(self.service.config.address(self.address)))
             self._feed = RetainedFeed(self, f"{self.service.core.name} {self.service.core.incarnation} {self._lives}")
             self.service.core.attach_subscriber(self._feed, self._feed.attach, now)
@@ -125,6 +196,11 @@ class RetainedMessages:
     @property
     def wants_to_begin(self) -> bool:
         return self._feed is None and bool(self.address)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another topic."""
+        return self.table.octets > self.service.config.memory_limit // RETAINED_SHARE
 
     def lost(self, feed: RetainedFeed) -> None:
         if feed is self._feed:
@@ -145,44 +221,71 @@ class RetainedMessages:
                 waiting, self._waiting = self._waiting, {}
                 for session, filters in waiting.items():
                     for one in filters.values():
-                        self._send(session, one)
+                        self._search(session, one)
             return
-        known = self._table.get(found.topic)
-        if known is None or found.stamp > known.stamp:
-            self._table[found.topic] = Kept(found.stamp, None if found.empty else payload)
+        self.table.take(found.topic, found.stamp, None if found.empty else payload)
 
     def send(self, session: Session, one: Filter) -> None:
         """The client has subscribed: it gets what is retained, when that is known here."""
         if self.complete:
-            self._send(session, one)
+            self._search(session, one)
         elif self.address:
             self._waiting.setdefault(session, {})[one.options.topic_filter] = one
 
     def forget(self, session: Session) -> None:
         """It is over, or at another router."""
         self._waiting.pop(session, None)
+        self._searches.pop(session, None)
+        self.due.pop(session, None)
 
-    def _send(self, session: Session, one: Filter) -> None:
-        if session.filters.by_text.get(one.options.topic_filter) is not one:
-            return  # it has unsubscribed, or subscribed again, meanwhile
-        service = self.service
-        text, now_ms = one.options.topic_filter, service.core.clock_us() // 1000
-        found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)
-        for topic, kept in self._table.items():
-            address = service.topics.address_of(topic) if kept.payload is not None and matches(text, topic) else None
-            if address is None or address not in one.addresses:
-                continue
-            assert kept.payload is not None
-            message = service.messages.read(kept.payload, 0, address)
-            publish = message.left(now_ms) if not isinstance(message, Unfit) else None
-            if publish is None or isinstance(message, Unfit):
-                continue
-            publish = replace(for_client(publish, found, session.version), retain=True)
-            qos = min(found.qos, message.most_qos)
-            if qos:
-                session.send(Outgoing(self.receiver, 0, b"", publish, qos))
+    def _search(self, session: Session, one: Filter) -> None:
+        found = self.table.topics.matched(one.options.topic_filter)
+        self._searches.setdefault(session, deque()).append((one, found))
+        self.due[session] = None
+
+    def go_on(self, session: Session) -> None:
+        """Sends what the client takes now of what its filters find, and no more than a turn's."""
+        searches = self._searches.get(session)
+        if searches is None:
+            return
+        steps = STEPS
+        while searches and steps and session.takes_retained():
+            one, found = searches[0]
+            if session.filters.by_text.get(one.options.topic_filter) is one:
+                for kept in found:
+                    steps -= 1
+                    if kept is not None:
+                        self._send(session, one, kept)
+                    if not steps or not session.takes_retained():
+                        break
+                else:
+                    searches.popleft()
             else:
-                session.send_unacknowledged(publish)
+                searches.popleft()  # it has unsubscribed, or subscribed again, meanwhile
+        if not searches:
+            del self._searches[session]
+        elif not steps:
+            self.due[session] = None
+
+    def _send(self, session: Session, one: Filter, kept: Kept) -> None:
+        service = self.service
+        address = service.topics.address_of(kept.topic)
+        if address is None or address not in one.addresses:
+            return
+        message = service.messages.read(kept.payload, 0, address)
+        publish = message.left(service.core.clock_us() // 1000) if not isinstance(message, Unfit) else None
+        if publish is None or isinstance(message, Unfit):
+            return
+        found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)
+        publish = replace(for_client(publish, found, session.version), retain=True)
+        qos = min(found.qos, message.most_qos)
+        if qos:
+            session.send(Outgoing(self.receiver, 0, b"", publish, qos))
+        else:
+            session.send_unacknowledged(publish)
+
+
+RETAINED_SHARE: Final = 2  # the part of memory_limit for what is retained: one half
 
 
 class RetainedReceiver:

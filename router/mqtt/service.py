@@ -16,6 +16,7 @@ from mqtt.reader import LARGEST
 from router.config import SHARED
 from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
+from router.mqtt.filters import FilterIndex
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.messages import Messages
 from router.mqtt.publisher import LINK
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
 LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
 DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
-REFUSED: Final = {Reason.NOT_AUTHORIZED: "policies"}
+REMEMBERED: Final = 64
+"""The part of memory_limit for answers of one kind that are kept so that they need not be found again."""
+REFUSED: Final = {Reason.NOT_AUTHORIZED: "policies", Reason.QUOTA_EXCEEDED: "memory_limit"}
 
 
 class Host(Protocol):
@@ -73,8 +76,9 @@ class Mqtt:
         self._token = token
         self.core = host.core
         self.topics = _topics_of(host.config)
-        self.messages = Messages(self.topics)
-        self.core.shares = Sharing(self.core, self.topics, self.messages)
+        self.filters = FilterIndex(self._room)
+        self.messages = Messages(self.topics, self._room)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self._room)
         self.connections: dict[MqttConnection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.draining = False
@@ -94,6 +98,11 @@ class Mqtt:
         self.retained = RetainedMessages(self)
 
     # --- the host's
+
+    @property
+    def _room(self) -> int:
+        """Octets of remembered answers of one kind."""
+        return self.config.memory_limit // REMEMBERED
 
     @property
     def config(self) -> RouterConfig:
@@ -151,8 +160,8 @@ class Mqtt:
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, _topics_of(self.config)
-        self.messages = Messages(self.topics)
-        self.core.shares = Sharing(self.core, self.topics, self.messages)
+        self.messages = Messages(self.topics, self._room)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self._room)
         for address in list(self.core.addresses.values()):
             address.feeds.reconfigured()
         if before.retained != self.topics.retained:
@@ -190,6 +199,9 @@ class Mqtt:
         """Tells the core what packets have meant, before the core's own flush."""
         self._replace_sessions(now)
         self.retained.begin(now)
+        due, self.retained.due = self.retained.due, {}
+        for session in due:
+            self.retained.go_on(session)
         while self._to_flush or self._leaving or self._roomy:
             ports, self._to_flush = self._to_flush, {}
             for port in ports:
@@ -202,6 +214,7 @@ class Mqtt:
             for session in roomy:
                 session.send_waiting()
                 session.leave_what_is_done(now)
+                self.retained.go_on(session)
                 for subscriber in list(session.subscribers.values()):
                     subscriber.credit(now)
 
@@ -210,7 +223,7 @@ class Mqtt:
         """Whether `flush` has something to do without a new event."""
         if self._to_flush or self._leaving or self._roomy or self._moved or self._anew:
             return True
-        return self.retained.address != "" and self.retained.wants_to_begin
+        return bool(self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
 
     def next_deadline(self) -> float | None:
         if not self._orphans and not self._timers:
@@ -416,4 +429,5 @@ class Mqtt:
 
 
 def _topics_of(config: RouterConfig) -> TopicMap:
-    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared), config.mqtt_retained)
+    room = config.memory_limit // REMEMBERED
+    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared), config.mqtt_retained, room)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 1_000
 """The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
-KEPT: Final = 1_024  # topic names of which is kept whether a client may publish there
 MOST_QOS: Final = {"exactly-once": 2, "at-least-once": 1, "at-most-once": 0}
 
 
@@ -73,14 +72,14 @@ class Session:
         self.container = container
         self.client_id = ""
         self._identity = NOBODY
-        self._refusals: dict[tuple[str, int], Reason | None] = {}  # of PUBLISH, by topic and QoS
+        self._refusals: dict[tuple[str, int], Reason | None] = {}  # of PUBLISH, by address and QoS
         self.present = goes_on  # with the last CONNECT
         self.incarnation = incarnation
         self.expiry_s = expiry_s
         self.persists = goes_on or expiry_s > 0
         self.version = version
         self.connection: MqttConnection | None = None
-        self.filters = Filters()
+        self.filters = Filters(service.filters)
         self.identifiers = Identifiers()
         self.incoming = IncomingMessages(self)
         self.incoming.may_be_elsewhere = goes_on
@@ -91,7 +90,7 @@ class Session:
         self.will: Will | None = None
         self.will_at: float | None = None
         self.expires_at: float | None = None
-        self._asked: list[_Asked] = []
+        self._asked: dict[_Asked, None] = {}
         self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
 
     @property
@@ -164,7 +163,8 @@ class Session:
         ):
             return
         self.known = None
-        for address in sorted(set(self.subscribers) - self.filters.addresses()):  # by the topology file of today
+        # by the topology file of today
+        for address in sorted(each for each in self.subscribers if not self.filters.needs(each)):
             self._leave(address, self.service.now)
         if self.connection is not None:
             self.connection.session_ready(self)
@@ -249,6 +249,7 @@ class Session:
             subscriber.leave(now, closed=closed)
         if self.lease is not None:
             self.lease.leave(now, closed=closed)
+        self.filters.clear()
         self.service.forget(self)
 
     def _publish_will(self, now: float) -> None:
@@ -263,24 +264,19 @@ class Session:
 
     # --- the client publishes
 
-    def refusal_of(self, topic: str, qos: int) -> Reason | None:
+    def refusal_of(self, address: str, qos: int) -> Reason | None:
         """Why the client may not publish there; None: it may."""
-        key = topic, qos
+        key = address, qos
         if key in self._refusals:
             return self._refusals[key]
-        if len(self._refusals) >= KEPT:
-            self._refusals.clear()
-        found = self._refusals[key] = self._look_up_refusal(topic, qos)
+        found = self._refusals[key] = self._look_up_refusal(address, qos)
         return found
 
     def rights_changed(self) -> None:
         """The file, or the groups of its user, have changed."""
         self._refusals.clear()
 
-    def _look_up_refusal(self, topic: str, qos: int) -> Reason | None:
-        address = self.service.topics.address_of(topic)
-        if address is None:
-            return Reason.TOPIC_NAME_INVALID
+    def _look_up_refusal(self, address: str, qos: int) -> Reason | None:
         if not self.service.may(self.identity, "send", address):
             return Reason.NOT_AUTHORIZED
         return Reason.QOS_NOT_SUPPORTED if qos > self._most_qos(address) else None
@@ -298,22 +294,25 @@ class Session:
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
         retained: list[Filter] = []
+        links = self.service.limits_of(self.identity.user).links
+        held = {*self.subscribers, *self.filters.addresses()}
         for options in packet.subscriptions:
             addresses = self.service.topics.addresses_of(options.topic_filter)
             refusal = self._refusal_of_filter(options.topic_filter, addresses)
             if refusal is None:
                 options.qos = min(options.qos, *(self._most_qos(address) for address in addresses))
                 one = Filter(options, identifiers[0] if identifiers else 0, tuple(addresses))
-                known = self.filters.add(one)
-                if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
-                    retained.append(one)
-                refusal = Reason(options.qos)
-                links = self.service.limits_of(self.identity.user).links
+                more = [address for address in addresses if address not in held]
                 # else a client could make addresses without end, at all routers
-                over = is_shared(options.topic_filter) and len({*self.subscribers, *self.filters.addresses()}) > links
-                if over or any(too_many(self.data_of(address)) for address in addresses):
-                    self.filters.remove(options.topic_filter)
+                over = is_shared(options.topic_filter) and len(held) + len(more) > links
+                if over or any(too_many(self.filters.octets_with(one, address)) for address in addresses):
                     refusal = Reason.QUOTA_EXCEEDED
+                else:
+                    held.update(more)
+                    known = self.filters.add(one)
+                    if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
+                        retained.append(one)
+                    refusal = Reason(options.qos)
             reasons.append(refusal)
         texts = [options.topic_filter for options in packet.subscriptions]
         granted = [text for text, reason in zip(texts, reasons, strict=True) if reason < Reason.UNSPECIFIED_ERROR]
@@ -331,8 +330,7 @@ class Session:
 
     def data_of(self, address: str) -> bytes:
         """What all routers are to know of the subscription of this address."""
-        filters = self.filters.by_text.values()
-        return written(self.incarnation, [one for one in filters if address in one.addresses])
+        return written(self.incarnation, self.filters.of(address))
 
     def _ask(
         self,
@@ -345,7 +343,7 @@ class Session:
         """Answers when all routers know the filters that concern these addresses."""
         asked = _Asked(answer, texts, {})
         asked.retained = retained or []
-        self._asked.append(asked)
+        self._asked[asked] = None
         for address in addresses:
             known = self.subscribers.get(address)
             if known is None:
@@ -386,7 +384,7 @@ class Session:
             self.service.session_refused(self, condition, description)
             return
         reason = Reason.NOT_AUTHORIZED if condition == SUBSCRIPTION_UNDECLARED else Reason.UNSPECIFIED_ERROR
-        lost = [text for text, one in self.filters.by_text.items() if address in one.addresses]
+        lost = {one.options.topic_filter for one in self.filters.of(address)}
         for text in lost:
             self.filters.remove(text)
         for asked in list(self._asked):
@@ -399,7 +397,7 @@ class Session:
 
     def _answer(self, asked: _Asked) -> None:
         if not asked.waits and asked in self._asked:
-            self._asked.remove(asked)
+            del self._asked[asked]
             self.send_packet(asked.answer)
             for one in asked.retained:
                 self.service.retained.send(self, one)
@@ -411,10 +409,10 @@ class Session:
             Reason.SUCCESS if self.filters.remove(text) is not None else Reason.NO_SUBSCRIPTION_EXISTED
             for text in packet.topic_filters
         ]
-        needed = self.filters.addresses()
+        needed = {address for address in changed if self.filters.needs(address)}
         for address in sorted(changed - needed):
             self._leave(address, now)
-        told = (changed & needed) | (changed & self._leaving.keys()) if self.persists else ()
+        told = needed | (changed & self._leaving.keys()) if self.persists else ()
         self._ask(Unsuback(packet.packet_id, reasons), packet.topic_filters, told, now)
 
     def _leave(self, address: str, now: float) -> None:
@@ -440,7 +438,7 @@ class Session:
         would get what it may have received, and another router would not send PUBREL."""
         for address in list(self._leaving):
             subscriber = self.subscribers.get(address)
-            if subscriber is None or address in self.filters.addresses():
+            if subscriber is None or self.filters.needs(address):
                 del self._leaving[address]
             elif not self._may_hold_of(subscriber):
                 del self._leaving[address]
@@ -454,10 +452,8 @@ class Session:
         """Other members of a shared subscription get what the client has not been sent."""
         if not subscriber.shares:
             return
-        identifiers = self.identifiers
-        for one in [each for each in identifiers.waiting if each.subscriber is subscriber and not each.repeated]:
-            identifiers.waiting.remove(one)
-            identifiers.free(one)
+        for one in self.identifiers.unsent(subscriber):
+            self.identifiers.free(one)
             subscriber.finished(one, Outcome.RELEASED)
         subscriber.give_back(now)
 
@@ -469,6 +465,16 @@ class Session:
         connection = self.connection
         most = IN_FLIGHT if connection is None else min(IN_FLIGHT, connection.receive_maximum)
         return max(most - len(self.identifiers.in_flight), 0)
+
+    def takes_retained(self) -> bool:
+        """Whether the client is there, with room for a message; else it is told of when there is."""
+        connection = self.connection
+        if connection is None or self.identifiers.waiting or not self.room:
+            return False
+        if connection.full:
+            connection.wait_for_output()
+            return False
+        return True
 
     def send(self, one: Outgoing) -> None:
         """Sends a delivery of QoS 1 or 2, or lets it wait."""

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqtt import matches, name_fault
-from mqtt.topics import SHARE
+from mqtt.topics import MOST_LEVELS, SHARE
 from router.config import SHARED
+from router.mqtt.remembered import Remembered
 
 DEFAULT: Final = "#"
 LONGEST: Final = 1_024  # octets of an address
-KEPT: Final = 4_096  # topic names whose address is kept
 
 
 class TopicMap:
@@ -25,6 +25,7 @@ class TopicMap:
 
     __slots__ = (
         "_by_levels",
+        "_deepest",
         "_found",
         "_names",
         "addresses",
@@ -35,8 +36,13 @@ class TopicMap:
     )
 
     def __init__(
-        self, prefixes: Mapping[str, str], shared: Mapping[str, str] | None = None, retained: str = ""
+        self,
+        prefixes: Mapping[str, str],
+        shared: Mapping[str, str] | None = None,
+        retained: str = "",
+        room: int = 1 << 20,
     ) -> None:
+        """room: octets of topic names whose address is remembered."""
         assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
         self._by_levels: dict[tuple[str, ...], str] = {
             () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
@@ -49,7 +55,8 @@ class TopicMap:
         self.named = {queue: text.partition("/")[2] for text, queue in (shared or {}).items()}  # queue -> filter
         self.retained = retained
         self.addresses = (*self._names, retained) if retained else tuple(self._names)
-        self._found: dict[str, str | None] = {}
+        self._deepest = max(map(len, self._by_levels), default=0)
+        self._found: Remembered[str, str] = Remembered(room)  # "": there is none
 
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
@@ -61,12 +68,11 @@ class TopicMap:
 
     def address_of(self, name: str) -> str | None:
         """Returns the address of a topic name; None where no prefix has one."""
-        if name in self._found:
-            return self._found[name]
-        if len(self._found) >= KEPT:
-            self._found.clear()
-        found = self._found[name] = self._look_up(name)
-        return found
+        found = self._found.answers.get(name)
+        if found is None:
+            found = self._look_up(name) or ""
+            self._found.keep(name, found, len(name))
+        return found or None
 
     def filter_of(self, queue: str) -> str | None:
         """Returns the filter of a shared subscription; None: the address is none."""
@@ -85,8 +91,8 @@ class TopicMap:
         return self.address_of(name) == address if topic_filter is None else matches(topic_filter, name)
 
     def _look_up(self, name: str) -> str | None:
-        levels = tuple(name.split("/"))
-        for count in range(len(levels), -1, -1):
+        levels = tuple(name.split("/", self._deepest))  # what is deeper tells nothing
+        for count in range(min(len(levels), self._deepest), -1, -1):
             address = self._by_levels.get(levels[:count])
             if address is not None:
                 return address
@@ -98,7 +104,9 @@ class TopicMap:
         if topic_filter.startswith(SHARE):
             queue = self.shared.get(topic_filter) or SHARED + topic_filter.removeprefix(SHARE)
             return [queue] if self.topics_of(queue) and len(queue.encode()) <= LONGEST else []
-        levels = tuple(topic_filter.split("/"))
+        levels = tuple(topic_filter.split("/", MOST_LEVELS))
+        if len(levels) > MOST_LEVELS:
+            return []
         prefixes = [prefix for prefix in self._by_levels if _meet(levels, prefix)]
         found = {
             self._by_levels[prefix]: None

@@ -162,11 +162,11 @@ def test_application_properties_of_other_types_come_as_text_or_not_at_all() -> N
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [0, 255, 256])
+@pytest.mark.parametrize("size", [0, 255, 256, 5_000])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_written_without_properties_is_what_is_read(size: int, qos: int) -> None:
     """It is not read, as its router knows it: so it must be what reading says."""
-    messages = Messages(TopicMap({"#": "all"}))
+    messages = Messages(TopicMap({"#": "all"}), 1 << 20)
     publish = Publish("a/b", b"x" * size, qos, packet_id=qos)
     for _ in range(2):
         (payload,) = messages.written([publish], "all", "p:mqtt", 1_000)
