@@ -184,7 +184,7 @@ class Subscriber(Client):
         if isinstance(packet, Publish):
             if packet.packet_id not in self.held:
                 self.held.add(packet.packet_id)
-                publisher, number = packet.payload.decode().split()
+                publisher, number = bytes(packet.payload).decode().split()
                 self.checker.handed(self.name, (publisher, int(number)))
                 self.checker.accepted(self.name, (publisher, int(number)))
             self.send(Pubrec(packet.packet_id))
