@@ -46,6 +46,7 @@ from amqp10.decoder import compound_head, decode_value
 from amqp10.decoder import skip_value as skip
 from amqp10.encoder import encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
+from amqp10.types import Raw
 
 _GROUP_ID: Final = 10  # its place among the properties
 _NAMES: Final = {
@@ -199,8 +200,15 @@ class Message:
             return body.chunks[0] if len(body.chunks) == 1 else b"".join(body.chunks)
         return body.lists if isinstance(body, AmqpSequence) else body.value
 
+    @property
+    def raw(self) -> str | None:
+        """Why this message was not decoded; None if it was. The body of one that was not is its payload, a `Raw`, and
+        its other sections are absent."""
+        value = self.value
+        return value.reason if isinstance(value, Raw) else None
+
     def encode(self) -> bytes:
-        """The payload.
+        """The payload. A message that was not decoded becomes one whose body is the octets that came.
 
         Raises:
             EncodeError: A value has no AMQP type.
@@ -228,6 +236,28 @@ class Message:
         if self.footer is not None:
             parts += (section_head(FOOTER), write_map(self.footer))
         return b"".join(parts)
+
+    @classmethod
+    def read(cls, payload: bytes, message_format: int = 0) -> Message:
+        """What came as a transfer's payload, whatever it holds: the message, or the payload raw (see `raw`).
+
+        AMQP allows more than has a form here: other message-formats (AMQP 2.7.5), maps whose keys are lists or differ
+        in their type only (AMQP 1.6.23), large arrays of empty values. Routers do not look at bodies, so these may also
+        be malformed. Whoever reads what others have sent reads it with this: one message of theirs must not end a
+        program that reads on.
+
+        Args:
+            payload: Of the transfer.
+            message_format: Of the transfer; 0 is AMQP's own.
+        """
+        if message_format:
+            reason = f"message-format {message_format:#x}, which is not AMQP's own"
+        else:
+            try:
+                return cls.decode(payload)
+            except DecodeError as error:
+                reason = str(error)
+        return cls(Data(Raw(payload, reason)))
 
     @classmethod
     def decode(cls, payload: bytes) -> Message:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class _Int(int):
@@ -88,6 +88,24 @@ class Char(str):
 
     def __repr__(self) -> str:
         return f"Char({str(self)!r})"
+
+
+class Raw(bytes):
+    """The octets of a message that was not decoded, as they came (`sections.Message.read`). To AMQP it is a binary.
+
+    Attributes:
+        reason: Why it was not decoded.
+    """
+
+    reason: str
+
+    def __new__(cls, octets: bytes, reason: str = "") -> Self:
+        raw = super().__new__(cls, octets)
+        raw.reason = reason
+        return raw
+
+    def __repr__(self) -> str:
+        return f"Raw({bytes(self)!r}, {self.reason!r})"
 
 
 class _Decimal:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from amqp10.errors import DecodeError
     from amqp10.outcomes import Accepted, Error, Modified, Rejected, Released
     from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message, Properties
-    from amqp10.types import Symbol
+    from amqp10.types import Raw, Symbol
     from onceway import sync
     from onceway.access.contexts import tls_context
     from onceway.client.bodies import Body
@@ -71,7 +71,7 @@ _NAMES = {
     "amqp10.errors": "DecodeError",
     "amqp10.outcomes": "Accepted Error Modified Rejected Released",
     "amqp10.sections": "AmqpSequence AmqpValue Data Header Message Properties",
-    "amqp10.types": "Symbol",
+    "amqp10.types": "Raw Symbol",
     "onceway.client.bodies": "Body",
     "onceway.client.connection": "Connection connect",
     "onceway.client.credentials": "Credentials",
@@ -140,6 +140,7 @@ __all__ = [
     "PublisherJournal",
     "PublisherRecord",
     "PublisherWaiting",
+    "Raw",
     "Rejected",
     "Released",
     "Report",

@@ -252,6 +252,11 @@ class Delivery(_Decidable):
         return self._wrapped.message
 
     @property
+    def raw(self) -> str | None:
+        """As `onceway.Delivery.raw`."""
+        return self._wrapped.raw
+
+    @property
     def publisher(self) -> tuple[str, str] | None:
         """(container-id, link name) of its publisher."""
         return self._wrapped.publisher

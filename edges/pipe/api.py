@@ -11,7 +11,7 @@ from typing import Final, Unpack
 
 import onceway
 from amqp10.sections import Message
-from edges.pipe.messages import RESET, control_in
+from edges.pipe.messages import RESET
 from edges.pipe.reader import TELL_AFTER_S, IfGone, Reader, Received, Say, Start
 from onceway.client.bodies import Body
 from onceway.client.credentials import Who
@@ -224,7 +224,7 @@ async def reset(
         await push(routers, topic, request, stores=stores, timeout_s=timeout_s, on_wait=on_wait, **who)
         async for batch in reader.batches():
             for each in batch:
-                what = control_in(each.payload)
+                what = each.control
                 if what is not None and what.get("reset") == identity:
                     return int(what["removed"])
     raise OncewayError(f"pipe {topic!r}: the reset was not seen")

@@ -27,7 +27,7 @@ from onceway.cli.options import (
     without_password,
     write_out,
 )
-from onceway.cli.subscribe import show
+from onceway.cli.subscribe import shown
 
 if TYPE_CHECKING:
     from edges.pipe.reader import Reader
@@ -185,7 +185,7 @@ async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
     try:
         async with reading as reader:
             async for messages in reader.messages(follow=follow, count=count):
-                write_out("".join(f"{show(each.body)}\n" for each in messages))
+                write_out(shown("pull", [each.body for each in messages]))
     except asyncio.CancelledError:
         return 0 if count is None else 1
     return 0

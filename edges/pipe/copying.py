@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import INVALID_FIELD
@@ -17,6 +19,7 @@ from amqp10.types import Described, Symbol, Timestamp
 from edges.pipe.log import PipeLog
 from edges.pipe.messages import (
     CONTROL,
+    CONTROL_BYTE,
     END,
     ENTRIES,
     FROM,
@@ -26,6 +29,7 @@ from edges.pipe.messages import (
     PIPE_DROPPED,
     PIPE_RESET,
     RESUMED,
+    as_sent,
     control_message,
     encode_entry,
 )
@@ -128,19 +132,22 @@ class Reading:
                 tags, [encode_entry(epoch, at, each) for at, each in enumerate(entries, begin)], settled=self._settled
             )
             return
-        if not chunk.controls:
+        if chunk.plain:
             hint = begin & 0xFFFFFFFF  # so readers have the same delivery-ids, and share frames
             link.send(tags, payloads, settled=self._settled, id_hint=hint, cache=chunk.blocks, position=begin)
             return
         kept = []
-        for position, payload in enumerate(payloads, begin):
-            if payload[:1] == b"\x01":
-                if self._control:
-                    kept.append((tags[position - begin], control_message(payload, position)))
-            else:
-                kept.append((tags[position - begin], payload))
-        if kept:
-            link.send([tag for tag, _ in kept], [payload for _, payload in kept], settled=self._settled)
+        for position, record in enumerate(payloads, begin):
+            if record[0] != CONTROL_BYTE:
+                kept.append((tags[position - begin], *as_sent(record)))
+            elif self._control:
+                kept.append((tags[position - begin], control_message(record, position), 0))
+        for message_format, run in groupby(kept, itemgetter(2)):
+            alike = list(run)
+            link.send(
+                [tag for tag, _, _ in alike], [payload for _, payload, _ in alike],
+                settled=self._settled, message_format=message_format,
+            )  # fmt: skip
 
 
 def filters_of(filters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -76,13 +76,13 @@ class State:
 class Chunk:
     """Records of consecutive positions, as they go out to readers."""
 
-    __slots__ = ("blocks", "controls", "first", "payloads", "tags")
+    __slots__ = ("blocks", "first", "payloads", "plain", "tags")
 
     def __init__(self, first: int, payloads: list[bytes]) -> None:
         self.first = first
         self.payloads = payloads
         self.tags = [position.to_bytes(8, "big") for position in range(first, first + len(payloads))]
-        self.controls = any(payload[:1] == b"\x01" for payload in payloads)
+        self.plain = all(payload[:1] == b"\x00" for payload in payloads)  # no control records, no other formats
         self.blocks: dict[Any, Any] = {}  # encoded frames, shared by links
 
     @property

@@ -1,12 +1,14 @@
 """What a pipe says on the wire and writes into its store: names, positions in messages, control records, log entries.
 
-A record of the store is a message as readers get it, or a control record, whose first byte is 1 and the rest JSON: a
-message begins with the descriptor of its first section, 0. docs/wire.md has the names.
+A record of the store is a message as readers get it; or a control record, whose first byte is 1 and the rest JSON; or a
+message of another format than AMQP's, behind the byte 2 and its message-format. A message of AMQP's own begins with the
+descriptor of its first section, 0. docs/wire.md has the names.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -16,7 +18,7 @@ from amqp10.annotations import message_annotation, with_message_annotation
 from amqp10.encoder import encode_symbol
 from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.sections import Message
-from onceway.client.bodies import decode_body, encode_body
+from onceway.client.bodies import encode_body, read_body
 from router.names import PUBLISHER_ANNOTATION
 
 # Link properties, of a reader's attach and of the answer.
@@ -52,6 +54,7 @@ MARK: Final = b"onceway:"
 """In each message that is more to a pipe than its content: in RESET, CONTROL."""
 checksum: Final = crc32
 POSITION_ANNOTATION: Final = "x-opt-onceway-position"
+_NAME: Final = POSITION_ANNOTATION.encode()
 _KEY: Final = encode_symbol(POSITION_ANNOTATION)
 _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
 _NO_ANNOTATIONS: Final = frozenset(
@@ -63,6 +66,8 @@ _ULONG: Final = Struct(">Q")
 _ENTRY: Final = Struct(">QQIB")
 _REMEMBERED: Final = Struct(">IB")
 CONTROL_BYTE: Final = 1
+FORMAT_BYTE: Final = 2
+_FORMAT: Final = Struct(">BI")
 _RESET_BYTES: Final = RESET.encode()
 _CONTROL_BYTES: Final = CONTROL.encode()
 
@@ -97,26 +102,64 @@ def with_position(payload: bytes, position: int) -> bytes:
 
 @lru_cache(1024)  # a publisher's messages begin alike
 def _with_key(annotations: bytes) -> bytes | None:
-    """Short annotations, up to where the position belongs; None where it has to be done with care."""
+    """Short annotations, up to where the position belongs; None where it has to be done with care. They may have it: a
+    message that was read from a pipe. Its key may be encoded in several ways, so its name is looked for."""
     size, count, rest = annotations[4], annotations[5], annotations[6:]
-    if size + _PAIR > 255 or _KEY in rest:
+    if size + _PAIR > 255 or _NAME in rest:
         return None
     return b"".join((_ANNOTATIONS, bytes((size + _PAIR, count + 2)), rest, _KEY, b"\x80"))
+
+
+def of_other_format(payload: bytes, message_format: int) -> bytes:
+    """The record of a message of another format than AMQP's. It has no annotations, so its position is in its
+    delivery-tag only."""
+    return _FORMAT.pack(FORMAT_BYTE, message_format) + payload
+
+
+def as_sent(record: bytes) -> tuple[bytes, int]:
+    """(payload, message-format) of a message as readers get it."""
+    if record[:1] != b"\x02":
+        return record, 0
+    return record[_FORMAT.size :], _FORMAT.unpack_from(record)[1]
 
 
 def reset_id(payload: bytes) -> str | None:
     """The id in a message that resets the pipe; None for every other message."""
     if _RESET_BYTES not in payload:
         return None
-    try:
-        found = (Message.decode(payload).application_properties or {}).get(RESET)
-    except DecodeError:
-        return None
+    found = (Message.read(payload).application_properties or {}).get(RESET)
     return found if isinstance(found, str) else None
 
 
+def _are_epochs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and list(map(type, each)) == [int, int] for each in value
+    )
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
+
+
+_CONTROLS: Final[dict[str, dict[str, Callable[[Any], bool]]]] = {
+    "reset": {"reset": _is(str), "removed": _is(int)},
+    "dropped": {"dropped": _is(int)},
+    "promoted": {"promoted": _is(str), "epoch": _is(int)},
+    "epochs": {"epochs": _are_epochs, "next": _is(int)},
+}
+"""Kinds of control records, by the key that names them: what each has to say. Later versions may have more."""
+
+
 def control(**what: Any) -> bytes:
+    assert _is_control(what), what
     return bytes((CONTROL_BYTE,)) + json.dumps(what).encode()
+
+
+def _is_control(what: Any) -> bool:
+    if not isinstance(what, dict):
+        return False
+    needs = [need for kind, wants in _CONTROLS.items() if kind in what for need in wants.items()]
+    return all(fits(what.get(key)) for key, fits in needs)
 
 
 def read_control(record: bytes) -> dict[str, Any] | None:
@@ -134,8 +177,8 @@ def control_message(record: bytes, position: int) -> bytes:
 
 
 def has_no_publisher(payload: bytes) -> bool:
-    """Whether readers may take it for a control record. Routers name the publisher in what clients send, but for
-    messages of other formats than AMQP's."""
+    """Whether readers may take it for a control record: routers name the publisher in what clients send. DecodeError
+    if it is no message."""
     return _CONTROL_BYTES in payload and message_annotation(payload, PUBLISHER_ANNOTATION) is None
 
 
@@ -143,7 +186,7 @@ def control_in(payload: bytes) -> dict[str, Any] | None:
     """What `control_message` has made; None for a message."""
     if not has_no_publisher(payload):
         return None
-    found = (Message.decode(payload).application_properties or {}).get(CONTROL)
+    found = (Message.read(payload).application_properties or {}).get(CONTROL)
     if not isinstance(found, str):
         return None
     read: dict[str, Any] = json.loads(found)
@@ -168,12 +211,25 @@ def encode_entry(epoch: int, position: int, entry: Entry) -> bytes:
 
 def decode_entry(payload: bytes) -> tuple[int, int, Entry]:
     """(epoch, position, entry) of a payload of the topic NAME.log. DecodeError if no store has written it."""
-    data = decode_body(payload)
+    data = read_body(payload)
     if not isinstance(data, bytes) or len(data) < _ENTRY.size or len(data) < _ENTRY.size + data[_ENTRY.size - 1]:
         raise DecodeError(DECODE_ERROR, "this is no entry of a pipe's log", 0)
     epoch, position, check, size = _ENTRY.unpack_from(data)
     start = _ENTRY.size + size
-    return epoch, position, Entry(data[start:], data[_ENTRY.size : start], check)
+    record = data[start:]
+    if not _is_record(record):
+        raise DecodeError(DECODE_ERROR, "this entry of a pipe's log has no record", 0)
+    return epoch, position, Entry(record, data[_ENTRY.size : start], check)
+
+
+def _is_record(record: bytes) -> bool:
+    """Whether a store may have written it."""
+    if record[:1] == b"\x01":
+        try:
+            return _is_control(json.loads(record[1:]))
+        except (ValueError, RecursionError):
+            return False
+    return record[:1] == b"\x00" or (record[:1] == b"\x02" and len(record) >= _FORMAT.size)
 
 
 def encode_remembered(entries: list[Entry]) -> bytes:

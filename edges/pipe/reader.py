@@ -47,7 +47,7 @@ from edges.pipe.messages import (
     control_in,
 )
 from onceway.access.contexts import tls_context
-from onceway.client.bodies import decode_body
+from onceway.client.bodies import read_body, why_raw
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
 from onceway.client.driver import end_point_of, why_failed
@@ -78,19 +78,30 @@ class PipeDropped(OncewayError):
 
 
 class Received(NamedTuple):
-    """One message of a pipe, or a control record."""
+    """One message of a pipe, or a control record. Attributes and properties are as those of a `Delivery`."""
 
     position: int
     payload: bytes
+    message_format: int = 0
 
     @property
     def body(self) -> Any:
-        """As of a `Delivery`: bytes, or the value."""
-        return decode_body(self.payload)
+        """Bytes, or the value; the payload, as a `Raw`, where the message cannot be decoded."""
+        return read_body(self.payload, self.message_format)
 
     @property
     def message(self) -> Message:
-        return Message.decode(self.payload)
+        return Message.read(self.payload, self.message_format)
+
+    @property
+    def raw(self) -> str | None:
+        """Why `body` is the payload as it came; None where it was decoded."""
+        return why_raw(self.body)
+
+    @property
+    def control(self) -> dict[str, Any] | None:
+        """What a control record says; None for a message."""
+        return None if self.message_format else control_in(self.payload)
 
 
 class Reader:
@@ -205,9 +216,10 @@ class Reader:
                     raise OncewayError(f"{link.url}: {link.over}")
                 continue
             unreadable = 0
-            tags, payloads = link.runs.popleft()
+            tags, payloads, message_format = link.runs.popleft()
             link.took(len(tags))
-            batch = [Received(int.from_bytes(tag, "big"), payload) for tag, payload in zip(tags, payloads, strict=True)]
+            positions = [int.from_bytes(tag, "big") for tag in tags]
+            batch = [Received(*each, message_format) for each in zip(positions, payloads, strict=True)]
             if until is not None and batch[-1].position >= until:
                 batch = [each for each in batch if each.position < until]
                 self.next = until
@@ -220,7 +232,7 @@ class Reader:
         """As `batches`, without control records: `count` messages, or what there was at first; `follow`: for ever."""
         left = count
         async for batch in self.batches(None if follow or count is not None else self.end):
-            found = [each for each in batch if control_in(each.payload) is None][:left]
+            found = [each for each in batch if each.control is None][:left]
             yield found
             if left is not None:
                 left -= len(found)
@@ -367,7 +379,7 @@ class _Attachment:
     ) -> None:
         self.url = url
         self.changes = Changes()
-        self.runs: deque[tuple[list[bytes], list[bytes]]] = deque()
+        self.runs: deque[tuple[list[bytes], list[bytes], int]] = deque()  # tags, payloads, their message-format
         self.over: str | None = None
         self.error: Error | None = None
         self.untrusted = False  # TLS has failed
@@ -445,7 +457,7 @@ class _Attachment:
             return
         for event in self._connection.receive_data(data, now_s()):
             if isinstance(event, Transfers):
-                self.runs.append((event.tags, event.payloads))
+                self.runs.append((event.tags, event.payloads, event.message_format or 0))
                 self._waiting += len(event.tags)
             elif isinstance(event, LinkAttached):
                 attach = event.link.remote_attach

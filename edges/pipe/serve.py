@@ -36,6 +36,7 @@ from edges.pipe.messages import (
     encode_entry,
     has_no_publisher,
     number_of,
+    of_other_format,
     read_control,
     reset_id,
     with_position,
@@ -395,6 +396,7 @@ class StoredPipe:
         """What is to be written of it, and what is to be rejected."""
         log, unaccepted = self._log, self._log.unaccepted
         state = replace(log.state)
+        formats = batch.other_formats
         position = log.next
         entries: list[Entry] = []
         refused = []
@@ -402,12 +404,15 @@ class StoredPipe:
             check = checksum(payload)
             if tag in unaccepted and log.knows(tag, check):
                 continue
-            marked = MARK in payload  # few are
+            message_format = formats.get(index, 0)
+            marked = not message_format and MARK in payload  # few are
             identity = reset_id(payload) if marked else None
             try:
                 if marked and has_no_publisher(payload):
-                    raise DecodeError(DECODE_ERROR, "a message of another format that is like a record of the pipe", 0)
-                if identity is None:
+                    raise DecodeError(DECODE_ERROR, "a message that is like a record of the pipe", 0)
+                if message_format:
+                    record = of_other_format(payload, message_format)
+                elif identity is None:
                     record = with_position(payload, position)
                 else:
                     removed = position - state.start - len(state.controls)

@@ -61,6 +61,8 @@ def command(*, accept: str, **options: Any) -> None:
     each message at least once by default, and at most once with --accept before-printing, whatever the guarantee. A
     program that needs it exactly once stores the message and its delivery-tag in one transaction (see docs/clients.md).
 
+    What cannot be decoded is printed as the octets that came, and a line on stderr says why.
+
     The tally goes to stdout with --quiet, otherwise to stderr: stdout then holds the messages and nothing else.
     """
     plan = Plan(**options, accept_first=accept == "before-printing")
@@ -116,7 +118,7 @@ async def _take(plan: Plan, subscriber: Any, tally: Tally, meter: Meter) -> None
         most = plan.credit if left is None else min(plan.credit, left)
         async for batch in subscriber.batches(max_messages=most):
             tally.began = tally.began or time.monotonic()
-            out = "" if plan.quiet else "".join(f"{show(body)}\n" for body in batch.bodies)
+            out = "" if plan.quiet else shown(plan.name or "subscribe", batch.bodies)
             if plan.accept_first:
                 await batch.accept()
             try:
@@ -135,6 +137,17 @@ async def _take(plan: Plan, subscriber: Any, tally: Tally, meter: Meter) -> None
                 break
         else:
             return
+
+
+def shown(name: str, bodies: list[Any]) -> str:
+    """A line for each; says on stderr if some are raw, and why the first one is."""
+    from onceway.client.bodies import why_raw
+
+    raw = [why for why in map(why_raw, bodies) if why is not None]
+    if raw:
+        count = "a message that cannot be decoded is" if len(raw) == 1 else f"{len(raw)} that cannot be decoded are"
+        say(f"[{name}] {count} printed as it came: {raw[0]}")
+    return "".join(f"{show(body)}\n" for body in bodies)
 
 
 def show(body: Any) -> str:

@@ -2,7 +2,8 @@
 
 A body is bytes (one data section), str (an amqp-value), or a whole Message.  A payload that arrives begins with the
 publisher's identity, which the publisher's router has put there.  These bytes are the same for every message of a
-publisher, so they are decoded once.  Everything unusual goes through `amqp10.sections`.
+publisher, so they are decoded once.  Everything unusual goes through `amqp10.sections`, and what cannot be decoded is
+handed over raw: `read_body` and `Message.read` never raise on account of what somebody has sent.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from amqp10.annotations import message_annotation
 from amqp10.codec import encode_value
-from amqp10.errors import EncodeError
-from amqp10.sections import Message
+from amqp10.errors import DecodeError, EncodeError
+from amqp10.sections import REMEMBERED, Message
+from amqp10.types import Raw
 from onceway.errors import UsageError
 from router.names import PUBLISHER_ANNOTATION, publisher_named
 
@@ -45,8 +47,11 @@ def encode_body(body: Body) -> bytes:
     raise UsageError(f"a body is bytes, str or a Message, not {type(body).__name__}; wrap it: Message(body)")
 
 
-def decode_body(payload: bytes) -> Any:
-    """bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences."""
+def read_body(payload: bytes, message_format: int = 0) -> Any:
+    """bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences; a `Raw` where the message
+    cannot be decoded."""
+    if message_format:
+        return Message.read(payload, message_format).value
     start = 5 + payload[4] if payload[:4] == _ANNOTATIONS and len(payload) > 4 else 0
     head = payload[start : start + 4]
     if head == _SHORT_DATA:
@@ -57,16 +62,24 @@ def decode_body(payload: bytes) -> Any:
         begin = start + 8
         if begin + int.from_bytes(payload[start + 4 : begin], "big") == len(payload):
             return payload[begin:]
-    return Message.decode(payload).value
+    return Message.read(payload).value
+
+
+def why_raw(body: object) -> str | None:
+    """Why a message was not decoded whose body was read as this; None if it was."""
+    return body.reason if isinstance(body, Raw) else None
 
 
 def publisher_of(payload: bytes) -> tuple[str, str] | None:
     """(container-id, link name) of the publisher; None if the payload does not name it."""
     if payload[:4] == _ANNOTATIONS and len(payload) > 4:
         return _publisher_in(payload[: 5 + payload[4]])
-    return _publisher_in(payload)
+    return _publisher_in(payload) if len(payload) <= REMEMBERED else _publisher_in.__wrapped__(payload)
 
 
 @lru_cache(maxsize=1024)
 def _publisher_in(payload: bytes) -> tuple[str, str] | None:
-    return publisher_named(message_annotation(payload, PUBLISHER_ANNOTATION))
+    try:
+        return publisher_named(message_annotation(payload, PUBLISHER_ANNOTATION))
+    except DecodeError:
+        return None

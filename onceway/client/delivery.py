@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from amqp10.sections import Message
-from onceway.client.bodies import decode_body, publisher_of
+from onceway.client.bodies import publisher_of, read_body, why_raw
 from onceway.client.protocol.events import Arrived
 from onceway.client.ranges import RangeSet
 from onceway.client.signals import DONE
@@ -17,6 +17,8 @@ from router.names import REJECTED
 
 if TYPE_CHECKING:
     from onceway.client.subscriber import Subscriber
+
+T = TypeVar("T")
 
 
 class _Decidable(ABC):
@@ -51,10 +53,11 @@ class Delivery(_Decidable):
     Attributes:
         tag: The delivery-tag; the same at every router and after every reconnection.
         payload: The encoded message.
+        message_format: What the payload is encoded as: 0 is AMQP's own message (AMQP 2.7.5).
         decided: It has its outcome, or came settled (at most once) and needs none: outcomes are ignored then.
     """
 
-    __slots__ = ("_batch", "_position", "_subscriber", "decided", "payload", "tag")
+    __slots__ = ("_batch", "_position", "_subscriber", "decided", "message_format", "payload", "tag")
 
     def __init__(
         self,
@@ -62,11 +65,13 @@ class Delivery(_Decidable):
         position: int,
         tag: bytes,
         payload: bytes,
+        message_format: int,
         settled: bool,
         batch: Batch | None = None,
     ) -> None:
         self.tag = tag
         self.payload = payload
+        self.message_format = message_format
         self.decided = settled
         self._subscriber = subscriber
         self._position = position
@@ -79,17 +84,20 @@ class Delivery(_Decidable):
 
     @property
     def body(self) -> Any:
-        """The body: bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences.
-
-        Raises:
-            DecodeError: The payload is not an AMQP message.
-        """
-        return decode_body(self.payload)
+        """The body: bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences; the payload, as
+        a `Raw`, where the message cannot be decoded (`raw`)."""
+        return read_body(self.payload, self.message_format)
 
     @property
     def message(self) -> Message:
-        """The message with all its sections.  Raises `DecodeError` as `body` does."""
-        return Message.decode(self.payload)
+        """The message with all its sections. Where it cannot be decoded its body is the payload, and its `raw` says
+        why."""
+        return Message.read(self.payload, self.message_format)
+
+    @property
+    def raw(self) -> str | None:
+        """Why `body` is the payload as it came; None where it was decoded."""
+        return why_raw(self.body)
 
     @property
     def publisher(self) -> tuple[str, str] | None:
@@ -126,13 +134,14 @@ class Batch(_Decidable):
         payloads: The encoded messages.
     """
 
-    __slots__ = ("_positions", "_subscriber", "_undecided", "payloads", "tags")
+    __slots__ = ("_runs", "_subscriber", "_undecided", "payloads", "tags")
 
     def __init__(self, subscriber: Subscriber) -> None:
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
         self._subscriber = subscriber
-        self._positions: list[tuple[int, int, int]] = []  # (index, position, count) of each run; -1: it came settled
+        # (index, position, count, message-format) of each run; position -1: it came settled
+        self._runs: list[tuple[int, int, int, int]] = []
         self._undecided = RangeSet()  # positions that have no outcome yet
 
     def __len__(self) -> int:
@@ -149,22 +158,34 @@ class Batch(_Decidable):
     def __getitem__(self, index: int) -> Delivery:
         if index < 0:
             index += len(self.tags)
-        for first, position, count in self._positions:
+        for first, position, count, message_format in self._runs:
             if first <= index < first + count:
                 number = position + index - first if position >= 0 else position
                 decided = number not in self._undecided
-                return Delivery(self._subscriber, number, self.tags[index], self.payloads[index], decided, self)
+                tag, payload = self.tags[index], self.payloads[index]
+                return Delivery(self._subscriber, number, tag, payload, message_format, decided, self)
         raise IndexError(index)
 
     @property
     def bodies(self) -> list[Any]:
         """The body of each, as `Delivery.body`."""
-        return [decode_body(payload) for payload in self.payloads]
+        return self._read(read_body)
 
     @property
     def messages(self) -> list[Message]:
-        """Each as a message with all its sections."""
-        return [Message.decode(payload) for payload in self.payloads]
+        """Each as a message with all its sections, as `Delivery.message`."""
+        return self._read(Message.read)
+
+    @property
+    def other_formats(self) -> dict[int, int]:
+        """By index: the message-format of each that is not of AMQP's own (0), which are few."""
+        runs = [run for run in self._runs if run[3]]
+        return {at: message_format for first, _, n, message_format in runs for at in range(first, first + n)}
+
+    def _read(self, read: Callable[[bytes, int], T]) -> list[T]:
+        if not (formats := self.other_formats):
+            return [read(payload, 0) for payload in self.payloads]
+        return [read(payload, formats.get(index, 0)) for index, payload in enumerate(self.payloads)]
 
     @property
     def publishers(self) -> list[tuple[str, str] | None]:
@@ -180,7 +201,8 @@ class Batch(_Decidable):
         whole = start == 0 and end == len(run.tags)
         tags = run.tags if whole else run.tags[start:end]
         payloads = run.payloads if whole else run.payloads[start:end]
-        self._positions.append((len(self.tags), -1 if run.settled else run.position + start, end - start))
+        position = -1 if run.settled else run.position + start
+        self._runs.append((len(self.tags), position, end - start, run.message_format))
         if self.tags:
             self.tags = self.tags + tags
             self.payloads = self.payloads + payloads

@@ -142,7 +142,7 @@ class Subscriber:
             raise run
         at = self._offset
         position = -1 if run.settled else run.position + at
-        delivery = Delivery(self, position, run.tags[at], run.payloads[at], run.settled)
+        delivery = Delivery(self, position, run.tags[at], run.payloads[at], run.message_format, run.settled)
         at += 1
         self._waiting -= 1
         if run.settled:

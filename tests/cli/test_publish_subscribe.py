@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import resource
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from onceway.cli.options import write_out
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program
@@ -27,6 +30,13 @@ def test_lines_go_in_and_the_same_lines_come_out(router: LiveNetwork) -> None:
         assert done.stdout.startswith("published 5, accepted 5, rejected 0, undecided 0 in ")
         assert taking.rest() == ["one", "zwei – ü", "", "last without an end", "\\xff\\xfe"]
         assert "received 5, gaps 0" in taking.errors
+
+
+def test_an_output_that_lacks_a_character_shows_it_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    octets = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(octets, encoding="latin-1"))
+    write_out("caf\xe9 \u20ac\n")
+    assert octets.getvalue() == b"caf\xe9 \\u20ac\n"
 
 
 def test_a_count_of_messages_is_published_and_counted(router: LiveNetwork) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from onceway.client.bodies import decode_body
+from onceway.client.bodies import read_body
 from onceway.spark.options import Terms
 from onceway.spark.sink import journal
 from onceway.spark.sink.outbox import Manifest, Outbox
@@ -58,7 +58,7 @@ class Network:
 
     def bodies(self) -> list[bytes]:
         """What subscribers have been given: one for each new tag."""
-        return self.do(lambda fake: [bytes(decode_body(payload)) for payload in fake.published])
+        return self.do(lambda fake: [bytes(read_body(payload)) for payload in fake.published])
 
     def faults(self) -> list[str]:
         return self.do(lambda fake: list(fake.faults))

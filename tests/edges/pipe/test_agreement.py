@@ -25,7 +25,7 @@ from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch as StoreBatch
 from edges.store import Committed, Retention, Store, StoreFull, open_store
 from onceway.base.logs import logger
-from onceway.client.bodies import decode_body, encode_body
+from onceway.client.bodies import encode_body, read_body
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, OncewayError
 
@@ -55,6 +55,7 @@ class Batch:
     def __init__(self, topic: Topic, subscription: str, publications: list[Publication]) -> None:
         self.tags = [each.tag for each in publications]
         self.payloads = [each.payload for each in publications]
+        self.other_formats: dict[int, int] = {}
         self._of = (topic, subscription, publications)
         self._rejected: set[int] = set()
 
@@ -234,7 +235,7 @@ class World:
     def note(self, publication: Publication) -> None:
         _, position, entry = decode_entry(publication.payload)
         if read_control(entry.record) is None:
-            self.published.setdefault(position, set()).add(decode_body(entry.record))
+            self.published.setdefault(position, set()).add(read_body(entry.record))
 
     def agree(self, publication: Publication) -> None:
         """What all stores have taken stays at its position for ever."""
@@ -317,7 +318,7 @@ async def play(directory: Path, seed: int, retention: Retention) -> int:
     assert list(found) == list(range(start, end))
     assert controls == [[at for at, record in found.items() if read_control(record) is not None]] * 3
     assert {at: record for at, record in world.agreed.items() if at >= start}.items() <= found.items()
-    bodies = [decode_body(record) for at, record in found.items() if at not in controls[0]]
+    bodies = [read_body(record) for at, record in found.items() if at not in controls[0]]
     pushed = {b"%d" % number for number in range(len(world.pushed))}
     assert len(set(bodies)) == len(bodies)
     dropped = {body for at, some in world.published.items() if at < start for body in some}
@@ -363,6 +364,6 @@ async def test_what_only_stores_say_is_rejected_from_clients(tmp_path: Path) -> 
     assert await world.pushed[0].outcome
     logs = [process.log for process in world.running.values()]
     found = [[record for record in (await contents(log)).values() if record[:1] != b"\x01"] for log in logs]
-    assert [[decode_body(record) for record in records] for records in found] == [[b"0"]] * 3
+    assert [[read_body(record) for record in records] for records in found] == [[b"0"]] * 3
     for name in STORES:
         await world.kill(name)

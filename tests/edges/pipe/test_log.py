@@ -54,11 +54,31 @@ def test_a_message_gets_its_position_and_stays_as_it_was(message: Message) -> No
     kept = with_position(message.encode(), 1 << 40)
     assert message_annotation(kept, POSITION_ANNOTATION) == 1 << 40
     read = Message.decode(kept)
+    assert kept.count(POSITION_ANNOTATION.encode()) == 1  # a map with a key twice could not be read back
     others = {key: value for key, value in (message.message_annotations or {}).items() if key != POSITION_ANNOTATION}
     assert read.value == message.value
     assert read.application_properties == message.application_properties
     assert {key: value for key, value in (read.message_annotations or {}).items() if key in others} == others
     assert len(read.message_annotations or {}) == len(others) + 1
+
+
+@pytest.mark.parametrize("key", [b"\xa3\x16", b"\xb3\0\0\0\x16", b"\xa1\x16", b"\xb1\0\0\0\x16"])
+def test_a_message_that_was_read_from_a_pipe_has_one_position(key: bytes) -> None:
+    """Its key as a symbol or a string, in either width."""
+    entries = key + POSITION_ANNOTATION.encode() + b"\x53\x07"
+    forwarded = b"\x00\x53\x72\xc1" + bytes((len(entries) + 1, 2)) + entries + encode_body(b"x")
+    kept = with_position(forwarded, 9)
+    assert Message.decode(kept).message_annotations == {POSITION_ANNOTATION: 9}
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"\x01", b"\x01[", b"\x01" + b"[" * 9999, b'\x01{"epochs": [[1]], "next": 1}', b'\x01{"epochs": []}',
+               b'\x01{"promoted": "s"}', b'\x01{"dropped": "1"}', b"\x02abc", b"\x03"],
+)  # fmt: skip
+def test_what_no_store_writes_is_no_entry(record: bytes) -> None:
+    """Others may send to a log's address, too: stores reject it and go on."""
+    with pytest.raises(DecodeError):
+        decode_entry(encode_entry(1, 0, Entry(record)))
 
 
 def test_what_is_no_message_gets_no_position() -> None:

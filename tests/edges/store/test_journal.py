@@ -16,7 +16,7 @@ import onceway
 from edges.store import Batch, Store, StoreFull, open_store
 from edges.store.embedded import EmbeddedStore
 from edges.store.journal import StoreJournal
-from onceway.client.bodies import decode_body
+from onceway.client.bodies import read_body
 from onceway.client.journal import SubscriberRecord
 from onceway.errors import JournalCorrupt, JournalFull, JournalLocked
 from tests.edges.store.conftest import With
@@ -250,7 +250,7 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
         position = 0
         while position < end:
             for record in await store.read("kept", position):
-                assert decode_body(record.payload) == b"%d" % record.position
+                assert read_body(record.payload) == b"%d" % record.position
                 position += 1
 
     with_store(look)
