@@ -88,6 +88,8 @@ class Router:
         self.admission = Admission(config.limits, dict(config.users))
         self.bookkeeping = Bookkeeping(self.core, config.memory_limit)
         self.unread_bytes = 0  # output in the buffers of paused transports
+        self.connected = 0  # connections so far
+        self.sessions_ended = 0  # those of connections that have ended are not counted
         self._limits: dict[str, Limits] = {}  # by user; "" for all users without limits of their own
         self._by_user: dict[tuple[str, str], ConnectionSettings] = {}  # by scheme and user, as above
         self._places: list[Place] = []  # of other routers
@@ -218,6 +220,7 @@ class Router:
         settings = replace(self._settings, per_user=partial(self.settings_of, scheme))
         if sasl is not None:
             settings = replace(settings, sasl=sasl, allow_no_sasl=anonymous)
+        self.connected += 1
         connection = ClientConnection(self, settings, now, address)
         connection.scheme = scheme
         self.connections[connection] = None
@@ -234,6 +237,7 @@ class Router:
     def connect_mqtt(self, now: float, address: str, *, secure: bool, authenticate: Authenticate) -> MqttConnection:
         """A client has opened a transport to the listener for MQTT. authenticate: says who it is."""
         self.enter(now)
+        self.connected += 1
         connection = self.mqtt.connect(now, address, secure=secure, authenticate=authenticate)
         self.admission.connected(connection, now)
         limits = self.config.limits
@@ -420,6 +424,14 @@ class Router:
         """Payload, incomplete messages and output of clients that are kept now."""
         core = self.core
         return core.payload_bytes + core.presettled_bytes + self.incomplete_bytes + self.unread_bytes
+
+    def population(self) -> tuple[int, int]:
+        """How many connections, links and addresses there are, and how many of these and of sessions are gone. What is
+        gone has referred to itself, so that only a collection of Python's finds it."""
+        core = self.core
+        there = len(self.connections) + len(self.mqtt.connections)
+        there += len(core.publishers) + len(core.subscribers) + len(core.addresses)
+        return there, self.connected + core.attached + core.begun - there + self.sessions_ended
 
     # --- the end
 

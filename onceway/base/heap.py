@@ -20,6 +20,7 @@ SLACK: Final = 32 << 20  # bytes of free memory that are left with the process
 M_TRIM_THRESHOLD: Final = -1  # of <malloc.h>
 M_MMAP_THRESHOLD: Final = -3
 LONG_S: Final = 0.05  # of a full collection
+WORTH: Final = 1_000  # connections, links and addresses: a full collection for some MB
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _STATM: Final = Path("/proc/self/statm")
@@ -93,11 +94,13 @@ class Trimming:
 
 
 class Freezing:
-    """`collected` belongs into gc.callbacks.
+    """`collected` belongs into gc.callbacks; `look` now and then, from the event loop.
 
     A full collection visits every object, and the process stands still meanwhile: a second for 10,000 links. Whatever a
     long one has visited is frozen, so that the next ones visit what is newer. No collection finds garbage among what is
-    frozen, so all of it is thawed when as much has gone since as is left.
+    frozen, so all of it is thawed when as much has gone since as is left; or when as much has been frozen again, which
+    needs nobody to say what has gone. Python collects where something is made: a router that has become idle is made to
+    collect by `look`.
     """
 
     def __init__(
@@ -106,15 +109,23 @@ class Freezing:
         *,
         freeze: Callable[[], None] = gc.freeze,
         thaw: Callable[[], None] = gc.unfreeze,
+        frozen: Callable[[], int] = gc.get_freeze_count,
+        collect: Callable[[], object] = gc.collect,
+        trim: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """population: how many connections and links there are, and how many there have been that are gone."""
+        """population: how much there is of what clients make, and how much there has been that is gone. frozen: how
+        many objects are."""
         self._population = population
         self._freeze = freeze
         self._thaw = thaw
+        self._frozen = frozen
+        self._collect = collect
+        self._trim = trim or trimmer()
         self._clock = clock
         self._began = 0.0
-        self._gone: int | None = None  # when something was frozen first
+        self._gone = 0  # when all garbage was found last
+        self._first = 0  # objects that were frozen first since then; 0: none
 
     def collected(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] < 2:
@@ -122,9 +133,20 @@ class Freezing:
         there, gone = self._population()
         if phase == "start":
             self._began = self._clock()
-            if self._gone is not None and gone - self._gone > there:
+            if self._first and (gone - self._gone > there or self._frozen() > 2 * self._first):
                 self._thaw()
-                self._gone = None
-        elif self._clock() - self._began > LONG_S:
+                self._first = 0
+            return
+        if not self._first:
+            self._gone = gone
+        if self._clock() - self._began > LONG_S:
             self._freeze()
-            self._gone = gone if self._gone is None else self._gone
+            self._first = self._first or self._frozen()
+
+    def look(self) -> None:
+        """Collects where as much has gone as is left, and enough to be worth it, and gives back what that took."""
+        there, gone = self._population()
+        if gone - self._gone > max(there, WORTH):
+            self._collect()
+            if self._trim is not None:
+                self._trim()

@@ -88,7 +88,9 @@ class RouterProcess:
         try:
             await self._listen()
             gc.freeze()  # what the start has made stays
-            gc.callbacks.append(Freezing(self._server.population).collected)
+            freezing = Freezing(self._server.router.population)
+            gc.callbacks.append(freezing.collected)
+            self._server.looks.append(freezing.look)
         except OncewayError as error:
             self.notifier.status(str(error))
             raise

@@ -120,7 +120,6 @@ class RouterServer:
         self.authentication: Authentication | None = None
         self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
-        self._connected = 0  # connections so far
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
         self._turn_asked = False  # the loop will call _turn_if_due
@@ -133,6 +132,7 @@ class RouterServer:
         self._shares: Shares | None = None
         self.stopping = False
         self._trimming = Trimming()
+        self.looks: list[Callable[[], None]] = []  # what the process does now and then, between two turns
         self.stopped = False
         self._changed = asyncio.Event()
         self.loop_lag = Histogram()
@@ -359,12 +359,6 @@ class RouterServer:
     def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
         return {"name": self.name, **self.router.trace(address, container, name, tag)}
 
-    def population(self) -> tuple[int, int]:
-        """How many connections and links there are, and how many there have been that are gone."""
-        core, carriers = self.router.core, len(self._carriers)
-        links = len(core.publishers) + len(core.subscribers)
-        return carriers + links, self._connected - carriers + core.attached - links
-
     def measured(self) -> Measured:
         counters, now = self.router.core.counters, self.clock()
         return Measured(counters.by_label, self.loop_lag, {key: now - at for key, at in counters.lost.items()})
@@ -409,7 +403,6 @@ class RouterServer:
                 self._sweep.cancel()
                 self._sweep_in(SWEEP_S)
         self._carriers[carried] = carrier
-        self._connected += 1
         self._turn_soon()
         return carried
 
@@ -586,6 +579,8 @@ class RouterServer:
                 due = True
         if due:
             self._turn()
+        for look in self.looks:
+            look()
         self._trimming.look(self.router.held_bytes, now)
         alone = not self.router.connections and not self.router.mqtt.connections
         self._sweep_in((ALONE_S if alone else SWEEP_S) * min(SWEPT / max(self._to_sweep, 1), 1.0))

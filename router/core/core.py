@@ -89,8 +89,9 @@ class Core:
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.attached = 0  # publishers and subscribers so far, refused ones included
+        self.begun = 0  # addresses so far
         self.browsers: dict[BrowserPort, QueueAddress] = {}
-        self.map_parts = MapParts()
+        self.map_parts = MapParts(self.due)
         digest = settings_digest(config)
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
@@ -101,7 +102,7 @@ class Core:
         # entry of the configuration -> when a forgotten address of it last told a publisher accepted, and up to which
         # position (protocol 7.3)
         self.accepted: dict[str, tuple[float, int]] = {}
-        self.former = FormerSubscriptions()
+        self.former = FormerSubscriptions(config.memory_limit)
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never
@@ -317,6 +318,7 @@ class Core:
             self._note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
         self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
+        self.former.set_limit(config.memory_limit)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
         self.roll_call.look()
@@ -541,6 +543,7 @@ class Core:
         if address is None:
             kind = QueueAddress if self.config.address(name).is_queue else Address
             address = self.addresses[name] = kind(self, name, self._first_position)
+            self.begun += 1
             self.shares.created(name)
             self.touch(address)
         return address

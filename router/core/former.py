@@ -13,8 +13,10 @@ from router.core.directory import NO_TERM
 from router.core.messages import SubscriptionName
 from router.core.ports import Term
 
-MOST: Final = 10_000
-"""Subscriptions that are remembered one by one."""
+SHARE: Final = 128
+"""The part of memory_limit that these may take."""
+OWN: Final = 600
+"""Octets of one beside its names."""
 
 
 @dataclass(slots=True)
@@ -39,22 +41,31 @@ class Former:
 
 
 class FormerSubscriptions:
-    """The latest `MOST` one by one, and of all before these one that has missed at least as much as each of them."""
+    """The latest one by one, as many as fit into `most` octets, and of all before these one that has missed at least as
+    much as each of them."""
 
-    __slots__ = ("_by_name", "_earlier")
+    __slots__ = ("_by_name", "_earlier", "_most", "octets")
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit: int) -> None:
+        self.octets = 0
+        self.set_limit(memory_limit)
         self._by_name: dict[tuple[str, SubscriptionName], Former] = {}
         self._earlier: Former | None = None
 
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def set_limit(self, memory_limit: int) -> None:
+        self._most = memory_limit // SHARE
+
     def remember(self, address: str, name: SubscriptionName, former: Former) -> None:
-        self._by_name.pop((address, name), None)
+        self.back(address, name)
         self._by_name[address, name] = former
-        if len(self._by_name) > MOST:
-            self._merge(self._by_name.pop(next(iter(self._by_name))))
+        self.octets += _octets(address, name)
+        while self.octets > self._most:
+            oldest = next(iter(self._by_name))
+            self._merge(self._by_name[oldest])
+            self.back(*oldest)
 
     def _merge(self, former: Former) -> None:
         earlier = self._earlier
@@ -80,4 +91,9 @@ class FormerSubscriptions:
 
     def back(self, address: str, name: SubscriptionName) -> None:
         """There is a subscription of this name again."""
-        self._by_name.pop((address, name), None)
+        if self._by_name.pop((address, name), None) is not None:
+            self.octets -= _octets(address, name)
+
+
+def _octets(address: str, name: SubscriptionName) -> int:
+    return OWN + len(address) + len(name[0]) + len(name[1])

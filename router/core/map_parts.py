@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar, cast
 
 from router.core.directory import derive_publisher_id
@@ -17,9 +17,11 @@ KEPT_S: Final = 60.0  # so long parts of a map are kept (protocol 7.7)
 class MapParts:
     """The parts that have come, by client. Nothing is claimed, joined or inferred from them."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_due", "_parts")
 
-    def __init__(self) -> None:
+    def __init__(self, due: Callable[[float], None]) -> None:
+        """due: told when `expire` is to be called."""
+        self._due = due
         self._parts: dict[Hashable, tuple[int, dict[Tag, object], float]] = {}
 
     def __bool__(self) -> bool:
@@ -32,13 +34,14 @@ class MapParts:
         known = self._parts.pop(key, None)
         whole: dict[Tag, State] = {}
         if known is not None and known[0] == epoch:
-            whole.update(cast("dict[Tag, State]", known[1]))
+            whole = cast("dict[Tag, State]", known[1])
         elif not incomplete:
             return part
         whole.update(part or {})
         if incomplete:
             assert epoch is not None
-            self._parts[key] = (epoch, dict(whole), now + KEPT_S)
+            self._parts[key] = (epoch, cast("dict[Tag, object]", whole), now + KEPT_S)
+            self._due(now + KEPT_S)
         return whole
 
     def later(self, key: Hashable, epoch: int) -> int | None:

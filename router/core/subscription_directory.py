@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from router.config import is_dynamic, is_dynamic_target
 from router.core import messages as m
 from router.core.counters import EXPIRED, age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
@@ -351,8 +352,11 @@ class SubscriptionDirectory:
     def _remember(self, entry: SubscriptionEntry, over_at: float, *, broken: bool = False) -> None:
         """It is forgotten now, and its client may come back: what it has missed by then is told (protocol 2.8).
 
-        So a subscription that left before it could read that it is broken, or has a gap, is told again.
+        So a subscription that left before it could read that it is broken, or has a gap, is told again. That of a
+        dynamic source does not come back, as its node has ended with its link.
         """
+        if is_dynamic(self.address.name) and not is_dynamic_target(self.address.name):
+            return
         records, broken = self.address.records, broken or entry.untold
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free

@@ -508,6 +508,7 @@ class ClientConnection:
             if link.context is not None:
                 self._lost(link.context, Loss.SESSION, now)
         self._start_timeouts(self.pending_expiries.session_ended(event.session), now)
+        self.router.sessions_ended += 1
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
         if event.local and not event.lost:

@@ -42,7 +42,7 @@ class NotingCore:
         self.payload_bytes = 0
         self.addresses: dict[str, Any] = {}
         self.counters = CountersByAddress()
-        self.map_parts = MapParts()
+        self.map_parts = MapParts(lambda when: None)
         self.deferred = 0
         self.window = (1_000, 8 * MIB)
         self.credit = True
