@@ -115,6 +115,11 @@ class Connection:
         return self._state in (CLOSING, CLOSED)
 
     @property
+    def authenticating(self) -> bool:
+        """A step of SASL is pending: what comes before its result is held."""
+        return self._state is HANDSHAKE and self._handshake.pending
+
+    @property
     def has_output(self) -> bool:
         """data_to_send has something."""
         return bool(self._out or self._with_output or self._handshake.output)

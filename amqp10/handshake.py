@@ -11,6 +11,7 @@ from enum import Enum, auto
 from struct import Struct
 from typing import Any, Final, cast
 
+from amqp10.counting import check_values
 from amqp10.errors import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -40,9 +41,7 @@ from amqp10.performatives import (
     decode_performative,
 )
 from amqp10.sasl import Challenge, ClientChoice, ClientMechanism, Offer, Pending, ServerMechanism, Step, Success
-from amqp10.settings import ConnectionSettings
-
-MOST_HELD: Final = 4096  # bytes that a client may send while its password is checked
+from amqp10.settings import BEFORE_LOGIN, VALUES_BEFORE_LOGIN, ConnectionSettings
 
 _unpack_size: Final = Struct(">I").unpack_from
 
@@ -71,7 +70,19 @@ class Phase(Enum):
 class Handshake:
     """`receive` takes bytes up to the end of the last protocol header; `output` is to be written before frames."""
 
-    __slots__ = ("_choice", "_held", "_mechanism", "_phase", "groups", "output", "ready", "server", "settings", "user")
+    __slots__ = (
+        "_choice",
+        "_held",
+        "_mechanism",
+        "_octets",
+        "_phase",
+        "groups",
+        "output",
+        "ready",
+        "server",
+        "settings",
+        "user",
+    )
 
     def __init__(self, settings: ConnectionSettings, *, server: bool) -> None:
         self.settings = settings
@@ -85,6 +96,7 @@ class Handshake:
         self._mechanism: ServerMechanism | None = None
         self._choice: ClientMechanism | None = None  # the one that this client has taken
         self._held = b""  # what has arrived while a step is pending
+        self._octets = 0  # of the frames so far
 
     @property
     def done(self) -> bool:
@@ -108,8 +120,7 @@ class Handshake:
         while self._phase is not Phase.DONE:
             if self._phase is Phase.PENDING:
                 self._held += data[offset:]
-                if len(self._held) > MOST_HELD:
-                    raise HandshakeFailed(FRAMING_ERROR, "too much input before authentication", local=True)
+                self._bound(len(self._held))
                 return len(data)
             if self._phase in (Phase.HEADER, Phase.AMQP_HEADER):
                 header = data[offset : offset + HEADER_SIZE]
@@ -128,9 +139,15 @@ class Handshake:
                     )
                 if len(data) - offset < size:
                     break
+                self._octets += size
+                self._bound(0)
                 self._received_frame(data, offset, offset + size)
                 offset += size
         return offset
+
+    def _bound(self, held: int) -> None:
+        if self.server and self._octets + held > BEFORE_LOGIN:
+            raise HandshakeFailed(FRAMING_ERROR, "too much input before authentication", local=True)
 
     def _received_header(self, header: bytes) -> None:
         sasl = self.settings.sasl
@@ -171,6 +188,8 @@ class Handshake:
                 raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no SASL frame", offset + 5)
             if size == doff * 4:
                 raise DecodeError(FRAMING_ERROR, "an empty SASL frame", offset)
+            if self.server:
+                check_values(data, offset + doff * 4, stop, VALUES_BEFORE_LOGIN)
             performative, end = decode_performative(data, offset + doff * 4, stop)
             if end != stop:
                 raise DecodeError(FRAMING_ERROR, f"{stop - end} bytes follow the performative", end)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from amqp10.counting import check_values
 from amqp10.dispositions import (
     DISPOSITION_START,
     DispositionShape,
@@ -23,6 +24,7 @@ from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
 from amqp10.performatives import Disposition, Flow, Transfer, decode_performative
+from amqp10.settings import BEFORE_LOGIN, VALUES_BEFORE_LOGIN
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from amqp10.incoming import Incoming
     from amqp10.session import Session
 
-_FIRST_FRAME: Final = 64 * 1024  # before the peer's open; AMQP 2.4.1 says 512, but some clients' opens are larger
 _PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
 _SHAPES: Final = 1024  # remembered per connection, at most
 _LEAST_HEAD: Final = 512  # bytes in which a transfer's performative is looked for
@@ -46,12 +47,14 @@ _unpack_size: Final = Struct(">I").unpack_from
 class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
-    __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_wanted",
+    __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_stranger",
+                 "_wanted",
                  "buffered", "unreadable", "frames")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._max_frame_size = min(connection.settings.max_frame_size, _FIRST_FRAME)
+        self._max_frame_size = min(connection.settings.max_frame_size, BEFORE_LOGIN)
+        self._stranger = connection.server  # its open has not come
         self.frames = 0
         """Every frame, heartbeats included."""
         self.unreadable = False
@@ -112,6 +115,7 @@ class Reader:
     def opened(self, max_frame_size: int) -> None:
         """The peer's open has arrived: from now on frames may be as large as our open says."""
         self._max_frame_size = max_frame_size
+        self._stranger = False
 
     def forget(self) -> None:
         """Drop held bytes; nothing more will be read."""
@@ -234,6 +238,8 @@ class Reader:
             body = offset + doff * 4
             if body == stop:
                 return  # AMQP 2.4.5: a heartbeat
+            if self._stranger:
+                check_values(buf, body, stop, VALUES_BEFORE_LOGIN)
             performative, payload = decode_performative(buf, body, stop)
             if payload < stop and performative.__class__ is not Transfer:
                 raise DecodeError(DECODE_ERROR, f"{stop - payload} bytes follow the performative", payload)

@@ -56,7 +56,7 @@ class Verifier:
 
 
 def derive(mechanism: str, password: str, salt: bytes, iterations: int) -> Verifier:
-    """The verifier of a password. EncodeError if the password is too long, or has characters that SASL does not allow."""
+    """The verifier of a password. EncodeError if it is too long, or has characters that SASL does not allow."""
     salted = _salted(HASHES[mechanism], password, salt, iterations)
     return _verifier(mechanism, salted, salt, iterations)
 

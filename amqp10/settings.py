@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.frames import MIN_MAX_FRAME_SIZE
 
 if TYPE_CHECKING:
     from amqp10.sasl import ClientChoice, ClientMechanism, Offer
 
+BEFORE_LOGIN: Final = 64 << 10
+"""Bytes that a stranger may send, in any protocol: up to the end of its open, its CONNECT, or its request of HTTP. AMQP
+2.4.1 says 512 for a frame before open, but some clients' opens are larger."""
+VALUES_BEFORE_LOGIN: Final = 512
+"""Values that its frames may have, each by itself: to decode them takes a millisecond."""
 CLOSE_TIMEOUT_S = 2.0  # how long the answer to our close is waited for
 
 

@@ -87,10 +87,18 @@ class Socket:
         self.carrier = carrier
         self.reads = self.writes = 0
         self._written: list[bytes] = []
+        self._reads = True
+        self._unread = b""
         carrier.connection_made(cast(Any, self))
 
     def get_extra_info(self, name: str) -> object:
         return ("127.0.0.1", 1) if name == "peername" else None
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        self._reads = True
 
     def set_write_buffer_limits(self, high: int, low: int) -> None: ...
 
@@ -112,7 +120,11 @@ class Socket:
         return data
 
     def read(self, data: bytes) -> None:
+        data, self._unread = self._unread + data, b""
         while data:
+            if not self._reads:
+                self._unread = data
+                return
             room = len(self.carrier.get_buffer(-1))
             piece, data = data[:room], data[room:]
             VIEW[: len(piece)] = piece

@@ -56,6 +56,7 @@ class ServerConnection:
         now: float,
         *,
         max_packet_size: int = LARGEST,
+        max_connect_size: int = LARGEST,
         receive_maximum: int = MOST,
         topic_alias_maximum: int = 0,
         connect_timeout_s: float = 10.0,
@@ -65,6 +66,7 @@ class ServerConnection:
         Args:
             now: Seconds; only differences matter.
             max_packet_size: Octets of the largest packet that the client may send.
+            max_connect_size: The same of its CONNECT.
             receive_maximum: PUBLISH of QoS 1 and 2 that the client of version 5 may have unacknowledged.
             topic_alias_maximum: The greatest topic alias that the client may use.
             connect_timeout_s: How long CONNECT may take.
@@ -72,7 +74,7 @@ class ServerConnection:
         self.state = WAITING
         self.connect: Connect | None = None
         self.error: RemoteProtocolError | None = None
-        self._reader = PacketReader(max_packet_size=max_packet_size)
+        self._reader = PacketReader(max_packet_size=max_packet_size, max_connect_size=max_connect_size)
         self._out: list[bytes] = []
         self._early: list[Packet] = []
         self._receive_maximum = receive_maximum

@@ -98,6 +98,8 @@ TABLE: Final = (
     Property(41, "subscription_ids_available", BYTE, frozenset({kinds.CONNACK}), 0, 1),
     Property(42, "shared_available", BYTE, frozenset({kinds.CONNACK}), 0, 1),
 )
+MOST_BEFORE_LOGIN: Final = 128
+"""User properties that CONNECT may have, and that its will may: who sends them has not said who it is."""
 PLACES: Final = {row.identifier: place for place, row in enumerate(TABLE)}
 SUBSCRIPTION_IDS: Final = PLACES[11]
 USER_PROPERTIES: Final = PLACES[38]
@@ -130,14 +132,19 @@ def read_properties(reader: FieldReader, packet: int) -> Properties:
         row = TABLE[place]
         value = read_value(reader, row)
         if place == USER_PROPERTIES or (place == SUBSCRIPTION_IDS and packet == kinds.PUBLISH):
-            many.setdefault(place, []).append(value)
+            found = many.setdefault(place, [])
+            found.append(value)
+            if len(found) > MOST_BEFORE_LOGIN and packet in (kinds.CONNECT, kinds.WILL):
+                raise RemoteProtocolError(
+                    Reason.PACKET_TOO_LARGE, f"more than {MOST_BEFORE_LOGIN} user properties in CONNECT"
+                )
         elif values[place] != NO_PROPERTIES[place]:
             raise violation(f"{row.field} comes twice")
         else:
             values[place] = (value,) if place == SUBSCRIPTION_IDS else value
     reader.stop = outer
-    for place, found in many.items():
-        values[place] = tuple(found)
+    for place, several in many.items():
+        values[place] = tuple(several)
     return Properties(*values)
 
 

@@ -35,18 +35,22 @@ class PacketReader:
         version: 4 or 5; 0 while a server waits for CONNECT.
     """
 
-    __slots__ = ("version", "_from_client", "_max_packet_size", "_sent", "_chunks", "_held", "_needed")
+    __slots__ = (
+        "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks", "_held", "_needed",
+    )  # fmt: skip
 
-    def __init__(self, *, version: int = 0, max_packet_size: int = LARGEST) -> None:
+    def __init__(self, *, version: int = 0, max_packet_size: int = LARGEST, max_connect_size: int = LARGEST) -> None:
         """Read for a client where `version` is given (4 or 5), for a server where it is not.
 
         Args:
             version: That of the CONNECT which the client has sent.
             max_packet_size: Octets of the largest packet that is taken, with its fixed header.
+            max_connect_size: The same of CONNECT, which strangers send.
         """
         self.version = version
         self._from_client = not version
         self._max_packet_size = max_packet_size
+        self._max_connect_size = min(max_connect_size, max_packet_size)
         self._sent = SENT[False, version] if version else frozenset({kinds.CONNECT})
         self._chunks: list[bytes] = []  # the beginning of a packet
         self._held = 0  # octets in them
@@ -117,7 +121,7 @@ class PacketReader:
             else:
                 raise malformed("the remaining length has more than four octets")
         stop = position + length
-        if stop - start > self._max_packet_size:
+        if stop - start > (self._max_packet_size if self.version else self._max_connect_size):
             raise RemoteProtocolError(Reason.PACKET_TOO_LARGE, f"a packet of {stop - start} octets")
         if stop > end:
             self._needed = stop - start

@@ -227,7 +227,7 @@ class Router:
         if self.drain is not None:
             connection.receive_eof(now)
             return connection
-        self.admission.connected(connection, now)
+        self.admission.connected(connection, now, address)
         limits = self.config.limits
         if len(self.connections) > limits.connections + 2 * limits.half_open:  # refused ones that have not closed yet
             self.admission.count_refusal(CONNECTIONS)
@@ -239,7 +239,7 @@ class Router:
         self.enter(now)
         self.connected += 1
         connection = self.mqtt.connect(now, address, secure=secure, authenticate=authenticate)
-        self.admission.connected(connection, now)
+        self.admission.connected(connection, now, address)
         limits = self.config.limits
         if len(self.mqtt.connections) > limits.connections + 2 * limits.half_open:
             self.admission.count_refusal(CONNECTIONS)

@@ -27,6 +27,7 @@ from onceway.client.signals import Changes
 from onceway.client.subscriber import Subscriber
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
 from onceway.serve.guard import Guard
+from onceway.serve.strangers import Strangers
 from onceway.serve.transport import UNSAID, Carrier
 from router.links.negotiation import Unauthorized
 from router.links.predicate import Predicate, PredicateError
@@ -84,6 +85,7 @@ class Edge:
         self.guard = guard or Guard(name, self.log)
         self.address = address
         self.clients: dict[Client, None] = {}
+        self.strangers = Strangers()
         self._process = process
         self._host = host
         self._stall_s = stall_s
@@ -183,7 +185,7 @@ class Edge:
     def connection_made(self, client: Carrier) -> Client:
         assert isinstance(client, Client)
         self.clients[client] = None
-        self.guard.admission.connected(client, self.time())
+        self.guard.admission.connected(client, self.time(), client.peer)
         if not self.network.joined:
             self._leave_unread(client)
         return client
@@ -471,6 +473,10 @@ class Client(Carrier):
         except Unauthorized as error:
             return error.description
         return ""
+
+    def _resume(self) -> None:
+        if self._reading:
+            super()._resume()
 
     def read(self, on: bool) -> None:
         self._reading = on

@@ -48,6 +48,7 @@ from edges.store import StoreError
 from onceway.base.logs import Log
 from onceway.errors import OncewayError
 from onceway.serve.guard import Guard
+from onceway.serve.strangers import Strangers
 from onceway.serve.transport import UNSAID, Carrier
 from router.links.limits import LINKS
 from router.links.negotiation import Unauthorized
@@ -80,6 +81,7 @@ class Listener:
         self.settings = ConnectionSettings(
             container_id=f"onceway-pipe-store:{name}", max_frame_size=1 << 20, sasl=server_mechanisms()
         )
+        self.strangers = Strangers()
         self._carriers: dict[_Carrier, None] = {}
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -144,7 +146,7 @@ class Listener:
         assert isinstance(carrier, _Carrier)
         carrier.session = session = Session(self, carrier)
         self._carriers[carrier] = None
-        self.guard.admission.connected(session, self.time())
+        self.guard.admission.connected(session, self.time(), carrier.peer)
         return session
 
     def connection_lost(self, carrier: Carrier) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import re
 import secrets
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,8 @@ from amqp10.sasl import (
 )
 from amqp10.scram import END_POINT, HASHES, PLUS, ScramServer, Verifier, prepare
 from amqp10.types import Symbol
-from onceway.access.guesses import Guesses, network_of
+from onceway.access.fair import ByAddress
+from onceway.access.guesses import Guesses
 from onceway.access.tls import Tls
 from onceway.access.tokens import Holder, Tokens
 from onceway.access.users import Users, load_users
@@ -49,30 +49,34 @@ MOST_TOKEN: Final = 16 << 10  # bytes of a SASL frame where it may have a token
 _FIELDS: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 
 
+@dataclass(eq=False, slots=True)
+class _Check:
+    found: asyncio.Future[bool]
+    look: Callable[[], bool]
+
+
 class Checks:
     """Comparisons of passwords in plain text, in threads. Addresses are served by turns: a flood from one holds up a
-    client of another by one comparison, and not by all that wait."""
+    client of another by one comparison, and not by all that wait. Nobody's password is compared who is gone."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[bool], Callable[[], bool]]]] = OrderedDict()
+        self._waiting: ByAddress[_Check] = ByAddress()
         self._running = 0
 
-    def start(self, address: str, check: Callable[[], bool]) -> asyncio.Future[bool]:
-        """address: the client's host:port."""
-        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(network_of(address), deque()).append((found, check))
+    def start(self, address: str, look: Callable[[], bool]) -> asyncio.Future[bool]:
+        """address: the client's host:port. Cancel what is returned when the client is gone."""
+        check = _Check(asyncio.get_running_loop().create_future(), look)
+        check.found.add_done_callback(lambda _: self._waiting.remove(address, check))
+        self._waiting.put(address, check)
         self._go_on()
-        return found
+        return check.found
 
     def _go_on(self) -> None:
         while self._running < CHECKS_AT_ONCE and self._waiting:
-            network, waiting = self._waiting.popitem(last=False)
-            found, check = waiting.popleft()
-            if waiting:
-                self._waiting[network] = waiting
+            check = self._waiting.take()
             self._running += 1
-            running = asyncio.get_running_loop().run_in_executor(_workers(), check)
-            running.add_done_callback(partial(self._checked, found))
+            running = asyncio.get_running_loop().run_in_executor(_workers(), check.look)
+            running.add_done_callback(partial(self._checked, check.found))
 
     def _checked(self, found: asyncio.Future[bool], running: asyncio.Future[bool]) -> None:
         self._running -= 1
@@ -182,6 +186,12 @@ class ClientSasl:
         self._holder: Holder | None = None  # of the token that it has shown
         self._claimed = ""  # who the client says it is
         self._refused = False  # without a look at what it has shown
+        self._checking: asyncio.Future[bool] | None = None  # its password
+
+    def gone(self) -> None:
+        """The connection is over: nobody waits for an answer."""
+        if self._checking is not None:
+            self._checking.cancel()
 
     @property
     def largest_frame(self) -> int:
@@ -308,7 +318,7 @@ class ClientSasl:
             return False
         if self._refuses(user):
             return False
-        checking = self._own.checks.start(self._address, partial(self._own.users.matches, user, password))
+        self._checking = self._own.checks.start(self._address, partial(self._own.users.matches, user, password))
 
         def checked(future: asyncio.Future[bool]) -> None:
             if not future.cancelled():
@@ -317,7 +327,7 @@ class ClientSasl:
                 if not isinstance(step, Pending):
                     self._later(step)
 
-        checking.add_done_callback(checked)
+        self._checking.add_done_callback(checked)
         return Pending()
 
 

@@ -6,9 +6,10 @@ no clock.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, OrderedDict
 from typing import Final
+
+from router.links.limits import network_of
 
 LEAK_S: Final = 10.0  # so long until one failure is forgotten
 FREE: Final = 3  # failures that are answered at once
@@ -67,16 +68,3 @@ class Guesses:
         if len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)
         return count
-
-
-def network_of(address: str) -> str:
-    """The host of host:port; of IPv6 the /64, which one customer has as a whole."""
-    host = address.rpartition(":")[0]
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if ip.version == 4:
-        return host
-    mapped = ip.ipv4_mapped
-    return str(mapped) if mapped is not None else str(ipaddress.ip_network((ip, 64), strict=False))

@@ -74,6 +74,11 @@ class _WebSocket:
         self.failure = ""
         self.over = False
 
+    @property
+    def shaken(self) -> bool:
+        """The handshake is over."""
+        return bool(self.subprotocol)
+
     def receive(self, data: bytes) -> bytes:
         """The payload, as far as it has come; `data_to_send` may have an answer."""
         if self.over:

@@ -130,6 +130,7 @@ class ClientCarrier(Carrier):
     __slots__ = (
         "_clock",
         "_ends",
+        "_halted",
         "_kept",
         "_not_read_since",
         "_shares",
@@ -154,6 +155,7 @@ class ClientCarrier(Carrier):
         self._clock = server.clock
         self._shares = shares
         self._kept = b""
+        self._halted = False  # its login takes time, and nothing is read meanwhile
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
 
@@ -168,21 +170,15 @@ class ClientCarrier(Carrier):
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
 
     def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(VIEW[:nbytes])
+        if self.stranger:
+            self._wait(data)
+            return
         self._full = nbytes == len(self._view)
-        if not self.layers:
-            data = bytes(VIEW[:nbytes])
-        else:
-            began = self._server.time()
-            data = self.received(nbytes)
-            spent = self._server.time() - began
-            self._shares.spent(spent)
+        if self.layers:
+            data = self._unwrapped(data)
             if not data:
-                self.resize(spent)
                 return
-            if self._websocket is not None:  # its handshake is over
-                if self._websocket.subprotocol == "mqtt":
-                    cast("RouterServer", self._server).speaks_mqtt(self)
-                self._websocket = None
         carried = self.client
         reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
@@ -200,6 +196,25 @@ class ClientCarrier(Carrier):
         self._shares.wait(self, len(data), large)
         self.pause()
 
+    def handle(self, data: bytes) -> None:
+        if self.layers:
+            data = self._unwrapped(data)
+        if data:
+            self._receive(data)
+
+    def _unwrapped(self, data: bytes) -> bytes:
+        began = self._server.time()
+        data = self.received(data)
+        spent = self._server.time() - began
+        self._shares.spent(spent)
+        if not data:
+            self.resize(spent)
+        elif self._websocket is not None:  # its handshake is over
+            if self._websocket.subprotocol == "mqtt":
+                cast("RouterServer", self._server).speaks_mqtt(self)
+            self._websocket = None
+        return data
+
     def pause_writing(self) -> None:
         if self.client is not None:
             self.client.pause_output()
@@ -212,6 +227,18 @@ class ClientCarrier(Carrier):
             self._server.after_read()
 
     # --- the server's side
+
+    @property
+    def known(self) -> bool:
+        return self.client is not None and self.client.user is not None
+
+    def served(self) -> None:
+        self._delayed()
+        super().served()
+        self._halted = self.client is not None and not self.client.reads
+
+    def refused(self, reason: str) -> None:
+        cast("RouterServer", self._server).stranger_refused(self.peer, reason)
 
     def failed(self, kind: str, reason: str) -> None:
         cast("RouterServer", self._server).handshake_failed(self.peer, kind, reason)
@@ -231,7 +258,7 @@ class ClientCarrier(Carrier):
         self._ends = asyncio.get_running_loop().call_later(seconds, end, self.client, "the token has expired")
 
     def excuse(self, now: float) -> None:
-        if self._kept and self.client is not None:
+        if (self._kept or self._brought) and self.client is not None:
             self.client.heard(now)
 
     def write(self) -> None:
@@ -241,6 +268,10 @@ class ClientCarrier(Carrier):
             carried.output_waits(self.transport.get_write_buffer_size())
             if not carried.reads:
                 self.pause()
+        if self._halted and carried is not None and carried.reads:  # it was looked at who it is
+            self._halted = False
+            self._look_who()
+            self._resume()
 
     def end(self, transport: asyncio.Transport) -> None:
         """A client of MQTT may have sent too much, and reads why it is disconnected only where that is no reset:
@@ -284,7 +315,6 @@ class ClientCarrier(Carrier):
             self.client.delayed(self._not_read_since, self._server.time())
 
     def pause(self) -> None:
-        """Nothing is read until `read_on`, or until what it waits for otherwise."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
             if self._not_read_since is None:
@@ -294,6 +324,6 @@ class ClientCarrier(Carrier):
         transport, carried = self.transport, self.client
         if transport is None or carried is None or transport.is_closing():
             return
-        if not self._kept and carried.reads:
+        if not self._kept and not self._brought and carried.reads:
             transport.resume_reading()
             self._not_read_since = None

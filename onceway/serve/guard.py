@@ -105,7 +105,8 @@ class Guard:
     ) -> ClientSasl | None:
         """What is offered to a client; later, ends: as of `ClientSasl`. None: it need not say who it is."""
         own = self.authentication
-        return None if own is None else ClientSasl(own, carrier.peer, carrier.tls, later, ends)
+        carrier.login = None if own is None else ClientSasl(own, carrier.peer, carrier.tls, later, ends)
+        return carrier.login
 
     def tls_failed(self, peer: str, reason: str) -> None:
         self._log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)

@@ -15,7 +15,7 @@ from interrouter.dialing import Dialing, Step
 from interrouter.network import dials
 from interrouter.trunk import Trunk
 from onceway.access.trunks import certified_names
-from onceway.serve.transport import VIEW, Carrier
+from onceway.serve.transport import Carrier
 
 if TYPE_CHECKING:
     import ssl
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onceway.access.trunks import TrunkTls
     from onceway.serve.server import RouterServer
 
-_TLS_RECORDS: Final = (0x15, 0x16)  # the first byte of an alert and of a handshake; AMQP's is A
+_TLS_RECORDS: Final = (b"\x15", b"\x16")  # the first byte of an alert and of a handshake; AMQP's is A
 MOST_STRANGERS: Final = 100  # accepted connections, above which the oldest is closed if it has not shown who it is
 T = TypeVar("T")
 RESOLVER: Final = 0.25  # of an attempt: how long the resolver is waited for where addresses are known from before
@@ -206,10 +206,21 @@ class NeighbourCarrier(Carrier):
         self.gone = asyncio.Event()
         """The trunk is over. Its socket may linger: the other side may have no time, or no way, to read the close."""
 
-    def received(self, nbytes: int) -> bytes:
-        if self._first and self.tls is None and VIEW[0] in _TLS_RECORDS and self.carried is not None:
+    @property
+    def known(self) -> bool:
+        return self.is_up
+
+    @property
+    def origin(self) -> str:
+        return f"trunk {self.peer}"  # a flood of clients from there holds it up by one step
+
+    def refused(self, reason: str) -> None:
+        cast("RouterServer", self._server).stranger_refused(self.peer, reason)
+
+    def received(self, data: bytes) -> bytes:
+        if self._first and self.tls is None and data[:1] in _TLS_RECORDS and self.carried is not None:
             self._refused("the other side has TLS on its trunks, and this router has not; see trunks in its file")
-        data = super().received(nbytes)
+        data = super().received(data)
         if self._first and data and self.carried is not None:
             self._first = False
             if self.tls is not None:

@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from amqp10.errors import UNAUTHORIZED_ACCESS
+from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
 from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
@@ -31,6 +31,7 @@ from onceway.base.values import is_unspecified
 from onceway.base.websocket import ListenerWebSocket
 from onceway.serve.clients import ClientCarrier, Shares
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
+from onceway.serve.strangers import Strangers
 from onceway.serve.transport import Carried, Carrier
 from onceway.topology import Topology
 from onceway.topology.listeners import BY_KEY
@@ -130,6 +131,7 @@ class RouterServer:
         self._unswept: list[tuple[Carried, Carrier]] = []  # what is left of the connections to look at
         self._to_sweep = 0  # how many they were
         self._shares: Shares | None = None
+        self.strangers = Strangers(self._call_soon, self.clock)
         self.stopping = False
         self._trimming = Trimming()
         self.looks: list[Callable[[], None]] = []  # what the process does now and then, between two turns
@@ -418,7 +420,7 @@ class RouterServer:
             connection.authenticated(step, self.time())
             self.after_read()
 
-        sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
+        carrier.login = sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
         carrier.client = connection
         return connection
@@ -440,7 +442,8 @@ class RouterServer:
                 connection.authenticated(step, self.time())
                 self.after_read()
 
-            authenticate = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after).by_password
+            carrier.login = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
+            authenticate = carrier.login.by_password
         connection = self.router.connect_mqtt(
             self.time(), carrier.peer, secure=carrier.tls is not None, authenticate=authenticate
         )
@@ -452,6 +455,10 @@ class RouterServer:
             self._carriers.pop(carrier.carried, None)
         self._changed.set()
 
+    def stranger_refused(self, peer: str, reason: str) -> None:
+        text = "client at {client} refused: {description}"
+        self.log.warning("client_refused", text, condition=RESOURCE_LIMIT_EXCEEDED, description=reason, client=peer)
+
     def handshake_failed(self, peer: str, kind: str, reason: str) -> None:
         if kind == "TLS":
             self.log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)
@@ -459,6 +466,10 @@ class RouterServer:
             self.log.warning("websocket_failed", "no WebSocket with {peer}: {reason}", peer=peer, reason=reason)
 
     # --- turns
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(callback)
 
     def _turn_soon(self) -> None:
         if not self._turn_due and self._loop is not None and not self.stopped:

@@ -12,9 +12,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
+from amqp10.settings import BEFORE_LOGIN
 from onceway.access.tls import Tls
+from onceway.serve.strangers import STRANGER_READ, Strangers
+
+if TYPE_CHECKING:
+    from onceway.access.authentication import ClientSasl
 
 READ_SIZE: Final = 1 << 20
 READ_S: Final = 0.005  # a connection whose read takes longer gets half the buffer next time
@@ -44,6 +49,8 @@ class Carried(Protocol):
 class Turns(Protocol):
     """What a carrier needs of its server."""
 
+    @property
+    def strangers(self) -> Strangers: ...
     def time(self) -> float: ...
     def after_read(self) -> None: ...
     def connection_made(self, carrier: Carrier) -> Carried | None: ...
@@ -56,6 +63,7 @@ class Layer(Protocol):
     Attributes:
         failure: Why it has failed; empty if it has not.
         over: Nothing more can be received.
+        shaken: The handshake is over.
     """
 
     failure: str
@@ -63,6 +71,8 @@ class Layer(Protocol):
 
     @property
     def kind(self) -> str: ...
+    @property
+    def shaken(self) -> bool: ...
     def receive(self, data: bytes) -> bytes: ...
     def send(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -70,10 +80,13 @@ class Layer(Protocol):
 
 
 class Carrier(asyncio.BufferedProtocol):
-    """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
+    """One socket.  `write` moves the connection's output to it and closes it when the connection is over.
 
-    __slots__ = ("_closing", "_full", "_only_layers", "_server", "_view", "carried", "layers", "look_at", "peer", "tls",
-                 "transport")  # fmt: skip
+    What a stranger brings waits for its turn among strangers (`onceway.serve.strangers`), and is bounded.
+    """
+
+    __slots__ = ("_brought", "_closing", "_full", "_octets", "_only_layers", "_server", "_view", "carried", "layers",
+                 "login", "look_at", "peer", "stranger", "tls", "transport")  # fmt: skip
     least_read: ClassVar[int] = 256 << 10  # bytes
 
     def __init__(
@@ -85,7 +98,10 @@ class Carrier(asyncio.BufferedProtocol):
         websocket: Layer | None = None,
     ) -> None:
         self._server = server
-        self._view = VIEW[: self.least_read]  # it grows while reads are cheap
+        self.stranger = not dials  # it has not shown that it may be here
+        self._octets = 0  # that it has sent meanwhile
+        self._brought = b""  # of them, what waits for its turn
+        self._view = VIEW[: STRANGER_READ if self.stranger else self.least_read]  # it grows while reads are cheap
         self._full = False  # the last read filled the view
         self.tls: Tls | None = None
         self.layers: list[Layer] = []  # from the socket upwards
@@ -94,6 +110,7 @@ class Carrier(asyncio.BufferedProtocol):
             self.layers.append(self.tls)
         if websocket is not None:
             self.layers.append(websocket)
+        self.login: ClientSasl | None = None  # how a client says who it is
         self._closing = False
         self._only_layers: bool | None = (
             None  # the other side has begun TLS, and said nothing in it; None: not even that
@@ -121,8 +138,16 @@ class Carrier(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(VIEW[:nbytes])
+        if self.stranger:
+            self._wait(data)
+            return
         self._full = nbytes == len(self._view)
-        data = self.received(nbytes)
+        self.handle(data)
+
+    def handle(self, data: bytes) -> None:
+        """Handles what was read, in the turn of whom it is from."""
+        data = self.received(data)
         if data and self.carried is not None:
             began = self._server.time()
             self.carried.receive_data(data, began)
@@ -130,9 +155,50 @@ class Carrier(asyncio.BufferedProtocol):
             if self._full:
                 self.resize(self._server.time() - began)
 
-    def received(self, nbytes: int) -> bytes:
+    @property
+    def known(self) -> bool:
+        """Whether the other side has shown that it may be here."""
+        return all(layer.shaken for layer in self.layers)
+
+    def served(self) -> None:
+        """Its turn among strangers has come."""
+        data, self._brought = self._brought, b""
+        self.handle(data)
+        self._look_who()
+        self._resume()
+
+    def pause(self) -> None:
+        """Nothing is read until what it waits for."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    @property
+    def origin(self) -> str:
+        """The address that it shares its turns with."""
+        return self.peer
+
+    def _look_who(self) -> None:
+        if self.stranger and self.known:
+            self.stranger = False
+            self._view = VIEW[: self.least_read]
+
+    def _wait(self, data: bytes) -> None:
+        self._octets += len(data)
+        if self._octets > BEFORE_LOGIN:
+            self.refused(f"it has sent more than {BEFORE_LOGIN} bytes, and has not said who it is")
+            self._end()
+            self.abort()
+            return
+        self._brought += data
+        self.pause()
+        self._server.strangers.wait(self)
+
+    def received(self, data: bytes) -> bytes:
         """What was read, without its layers. Where one fails the other side is told, and the connection ends."""
-        data = bytes(VIEW[:nbytes])
         if not self.layers or self.transport is None:
             return data
         for layer in self.layers:
@@ -162,12 +228,19 @@ class Carrier(asyncio.BufferedProtocol):
         if exc is not None:
             self._left()
         self._end()
+        if self.login is not None:
+            self.login.gone()
+        if self._brought:
+            self._server.strangers.forget(self)
         self._server.connection_lost(self)
 
     # --- the server's side
 
     def failed(self, kind: str, reason: str) -> None:
         """A layer of this kind has failed. Called when the other side has been told."""
+
+    def refused(self, reason: str) -> None:
+        """A stranger has sent too much. Called before it is disconnected."""
 
     def left(self) -> None:
         """The other side has begun TLS, said nothing in it, and left."""
@@ -215,6 +288,8 @@ class Carrier(asyncio.BufferedProtocol):
 
     def resize(self, spent: float) -> None:
         """The next read is to take about as long as it may."""
+        if self.stranger:
+            return
         size = len(self._view)
         if spent > READ_S:
             self._view = VIEW[: max(self.least_read, size // 2)]

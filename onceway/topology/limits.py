@@ -28,7 +28,8 @@ LIMITS: Final = Section(
             "connections that have sent open; a user's limit holds in addition to the listener's. "
             f"Beyond it: {_CLOSE}"),
         Row("half_open", Count(1, 1 << 20), When.AT_ONCE,
-            "connections that have not sent open yet; not for users. Beyond it: the oldest of them is disconnected"),
+            "connections that have not sent open yet; not for users. Beyond it: the oldest one of the address that has "
+            "most of them is disconnected"),
         Row("handshake_timeout", Duration(0.1, 600), When.NEW_CONNECTIONS,
             "time for header, SASL and open together; not for users. Beyond it: " + _CLOSE, "handshake_timeout_s"),
         Row("sessions", Count(1, 1 << 16), When.NEW_CONNECTIONS,

@@ -215,8 +215,9 @@ class ClientConnection:
 
     @property
     def reads(self) -> bool:
-        """False while the client leaves too much output unread: nothing is read from it until that drains."""
-        return self.unread_bytes <= self.limits.unread_output
+        """False while the client leaves too much output unread: nothing is read from it until that drains. False, too,
+        while it is looked at who it is: what it says meanwhile is to wait in its own buffers."""
+        return self.unread_bytes <= self.limits.unread_output and not self.connection.authenticating
 
     def resume_output(self) -> None:
         self.output_paused = False

@@ -8,6 +8,7 @@ frame size, idle time) are told to the client in open and begin and enforced by 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -74,7 +75,8 @@ class Admission:
     def __init__(self, limits: Limits, users: Mapping[str, UserLimits]) -> None:
         self.limits = limits
         self.users = users
-        self.half_open: dict[Counted, None] = {}  # in arrival order
+        self.half_open: dict[Counted, str] = {}  # to the network that each has come from
+        self._by_network: dict[str, dict[Counted, None]] = {}  # the same in arrival order
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
@@ -99,19 +101,32 @@ class Admission:
                 self.count_refusal(limit)
                 return
 
-    def connected(self, connection: Counted, now: float) -> None:
-        """A transport is open, open or CONNECT is to come. Beyond the limit the oldest half-open one is dropped in its
-        favour, as handshakes are short and in a flood the newest are the most likely to complete."""
-        self.half_open[connection] = None
+    def connected(self, connection: Counted, now: float, address: str) -> None:
+        """A transport from this host:port is open, open or CONNECT is to come. Beyond the limit one half-open
+        connection is dropped in its favour: of the network that has most, so that no flood drops who comes from
+        elsewhere, the oldest, as handshakes are short and in a flood the newest are the most likely to complete."""
+        network = network_of(address)
+        self.half_open[connection] = network
+        self._by_network.setdefault(network, {})[connection] = None
         if len(self.half_open) > self.limits.half_open:
-            oldest = next(iter(self.half_open))
-            del self.half_open[oldest]
+            most = max(self._by_network, key=lambda each: len(self._by_network[each]))
+            oldest = next(iter(self._by_network[most]))
+            self._shown(oldest)
             self.count_refusal(HALF_OPEN)
             oldest.receive_eof(now)
 
+    def _shown(self, connection: Counted) -> None:
+        """It is half-open no longer."""
+        network = self.half_open.pop(connection, None)
+        if network is not None:
+            others = self._by_network[network]
+            del others[connection]
+            if not others:
+                del self._by_network[network]
+
     def admit(self, connection: Counted, user: str) -> str | None:
         """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""
-        self.half_open.pop(connection, None)
+        self._shown(connection)
         of_user = self.users.get(user, NO_LIMITS).connections
         if self.total >= self.limits.connections:
             reason = f"limit connections: this router takes {self.limits.connections}"
@@ -152,7 +167,7 @@ class Admission:
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""
-        self.half_open.pop(connection, None)
+        self._shown(connection)
         if user is not None:
             self.total -= 1
             left = self.opened[user] - 1
@@ -232,3 +247,16 @@ def entries_of(address: Address) -> int:
     for subscriber in address.deliveries.subscribers.values():
         found += 1 + sum(map(len, subscriber.irregular.values()))
     return found
+
+
+def network_of(address: str) -> str:
+    """The host of host:port; of IPv6 the /64, which one customer has as a whole."""
+    host = address.rpartition(":")[0]
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if ip.version == 4:
+        return host
+    mapped = ip.ipv4_mapped
+    return str(mapped) if mapped is not None else str(ipaddress.ip_network((ip, 64), strict=False))

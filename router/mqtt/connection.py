@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.sasl import Failure, Step, Success
+from amqp10.settings import BEFORE_LOGIN
 from mqtt import (
     NO_PROPERTIES,
     Acknowledgement,
@@ -74,6 +75,7 @@ class MqttConnection:
         self._engine = ServerConnection(
             now,
             max_packet_size=service.max_packet_size,
+            max_connect_size=BEFORE_LOGIN,
             receive_maximum=service.receive_maximum,
             topic_alias_maximum=ALIASES,
             connect_timeout_s=self.limits.handshake_timeout_s,
@@ -131,8 +133,9 @@ class MqttConnection:
 
     @property
     def reads(self) -> bool:
-        """False while the client leaves too much output unread: nothing is read from it until that drains."""
-        return self.unread_bytes <= self.limits.unread_output
+        """False while the client leaves too much output unread: nothing is read from it until that drains. False, too,
+        from CONNECT to CONNACK: what it says meanwhile is to wait in its own buffers."""
+        return self.unread_bytes <= self.limits.unread_output and self._engine.state != CONNECTING
 
     @property
     def closed(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mqtt import NO_PROPERTIES, EncodeError, PacketReader, Properties, Reason, RemoteProtocolError, encode, packets
-from mqtt.properties import TABLE
+from mqtt.properties import MOST_BEFORE_LOGIN, TABLE
 
 MALFORMED, VIOLATION = Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR
 CONNECT = "10 0d 00044d515454 05 02 0000 00 0000"
@@ -270,3 +270,27 @@ def test_packets_without_properties_share_them() -> None:
     (packet,) = connected().receive_data(b"\x30\x04\0\1a\0")
     assert isinstance(packet, packets.Publish)
     assert packet.properties is NO_PROPERTIES
+
+
+def test_a_connect_is_bounded_by_its_head_before_its_octets_come_and_a_publish_behind_it_is_not() -> None:
+    reader = PacketReader(max_connect_size=100)
+    assert reason_for(PacketReader(max_connect_size=100), "10 ff ff ff 7f") == Reason.PACKET_TOO_LARGE
+    reader.receive_data(encode(packets.Connect("c"), 5))
+    large = packets.Publish("a", b"x" * 1_000)
+    assert reader.receive_data(encode(large, 5)) == [large]
+
+
+@pytest.mark.parametrize("of_will", [False, True])
+def test_the_user_properties_of_a_connect_are_bounded_and_those_of_a_publish_are_not(of_will: bool) -> None:
+    def connect(count: int) -> bytes:
+        many = Properties(user_properties=(("a", "b"),) * count)
+        if of_will:
+            return encode(packets.Connect("c", will=packets.Will("t", b"", 0, False, many)), 5)
+        return encode(packets.Connect("c", properties=many), 5)
+
+    reader = PacketReader()
+    with pytest.raises(RemoteProtocolError, match="more than 128 user properties"):
+        PacketReader().receive_data(connect(MOST_BEFORE_LOGIN + 1))
+    assert len(reader.receive_data(connect(MOST_BEFORE_LOGIN))) == 1
+    many = packets.Publish("a", b"", properties=Properties(user_properties=(("a", "b"),) * 1_000))
+    assert reader.receive_data(encode(many, 5)) == [many]

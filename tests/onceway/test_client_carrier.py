@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from amqp10.settings import BEFORE_LOGIN
 from onceway.serve.clients import (
     BULKY_FRAME,
     LARGE_FRAME,
@@ -17,6 +18,7 @@ from onceway.serve.clients import (
     ClientCarrier,
     Shares,
 )
+from onceway.serve.strangers import STRANGER_READ, STRANGERS_S, Strangers
 from onceway.serve.transport import READ_S, READ_SIZE
 
 
@@ -33,6 +35,11 @@ class FakeTransport:
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None: ...
+
 
 class FakeConnection:
     """Each byte takes `cost_s` of a clock that nothing else moves."""
@@ -42,6 +49,7 @@ class FakeConnection:
         self.received: list[int] = []
         self.delays: list[float] = []
         self.reads = True
+        self.user: str | None = "alice"
         self.frame = 0
         self.frame_size = 100
         self.reader = SimpleNamespace(
@@ -54,6 +62,14 @@ class FakeConnection:
         self.loop.now += len(data) * self.cost_s
         self.received.append(len(data))
         self.reader.frames += len(data) // self.frame_size
+
+    def receive_eof(self, now: float) -> None:
+        self.closed = True
+
+    def buffers_to_send(self) -> list[bytes]:
+        return []
+
+    output_paused = False
 
     def delayed(self, since: float, now: float) -> None:
         self.delays.append(now - since)
@@ -70,6 +86,8 @@ class Loop:
         self.soon: deque[Callable[[], None]] = deque()
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.shares = Shares(self.soon.append, lambda seconds, call: self.later.append((self.now + seconds, call)))
+        self.refused: list[str] = []
+        self.strangers = Strangers(self.soon.append, self.time)
         self.carriers: list[ClientCarrier] = []
 
     def time(self) -> float:
@@ -80,10 +98,14 @@ class Loop:
     def after_read(self) -> None:
         self.turns += 1
 
+    def stranger_refused(self, peer: str, reason: str) -> None:
+        self.refused.append(peer)
+
     def client(self, cost_s: float) -> FakeConnection:
         carrier = ClientCarrier(self, self.shares)  # type: ignore[arg-type]
         carrier.transport = FakeTransport()  # type: ignore[assignment]
         carrier.carried = carrier.client = connection = FakeConnection(self, cost_s)  # type: ignore[assignment]
+        carrier.stranger = False
         self.carriers.append(carrier)
         return connection
 
@@ -293,3 +315,114 @@ def test_a_client_whose_input_waits_is_not_silent() -> None:
     loop.turn(0)
     loop.carriers[0].excuse(3.0)
     assert heard == [2.0]
+
+
+class Handshake:
+    """TLS whose handshake takes as long as the loop is told, and one read."""
+
+    kind, failure, over = "TLS", "", False
+
+    def __init__(self, loop: Loop, cost_s: float) -> None:
+        self.loop, self.cost_s, self.shaken = loop, cost_s, False
+
+    def receive(self, data: bytes) -> bytes:
+        self.loop.now += self.cost_s
+        self.shaken = True
+        return b""
+
+    def send(self, data: bytes) -> None: ...
+
+    def data_to_send(self) -> bytes:
+        return b""
+
+
+def strange(loop: Loop, peer: str, cost_s: float = 0.001) -> tuple[ClientCarrier, Handshake]:
+    """A client that has not said who it is, and whose TLS takes this long."""
+    connection = loop.client(1e-9)
+    connection.user = None
+    carrier = loop.carriers.pop()
+    shaking = Handshake(loop, cost_s)
+    carrier.stranger, carrier.peer, carrier.layers = True, peer, [shaking]
+    return carrier, shaking
+
+
+def test_handshakes_of_a_thousand_strangers_take_turns() -> None:
+    loop = Loop()
+    strangers = [strange(loop, f"10.0.0.1:{n}") for n in range(900)]
+    honest = loop.client(1e-9)
+    for carrier, _ in strangers:
+        carrier.buffer_updated(300)
+    assert loop.now == 0.0, "nothing is computed before its turn"
+    longest = max(loop.turn(100) for _ in range(400))
+    assert longest < STRANGERS_S + 0.002
+    assert all(shaking.shaken for _, shaking in strangers)
+    assert len(honest.received) == 400
+
+
+def test_a_stranger_of_another_address_waits_for_one_step_and_one_behind_the_same_for_those_before_it() -> None:
+    loop = Loop()
+    flood = [strange(loop, f"10.0.0.1:{n}") for n in range(100)]
+    neighbour, other = strange(loop, "10.0.0.1:200"), strange(loop, "10.0.0.2:1")
+    for carrier, _ in [*flood, neighbour, other]:
+        carrier.buffer_updated(300)
+    loop.turn()
+    assert other[1].shaken
+    assert not neighbour[1].shaken
+    while not neighbour[1].shaken:
+        loop.turn()
+    assert loop.now == pytest.approx(0.102)
+
+
+def test_a_stranger_is_read_on_after_its_turn_and_is_none_when_it_has_said_who_it_is() -> None:
+    loop = Loop()
+    client = loop.client(1e-9)
+    client.user = None
+    carrier = loop.carriers[0]
+    carrier.stranger, carrier.peer = True, "10.0.0.1:1"
+    transport: Any = carrier.transport
+    loop.turn(100)
+    assert (transport.reading, client.received) == (False, [])
+    loop.turn(0)
+    assert (transport.reading, client.received, carrier.stranger) == (True, [100], True)
+    client.user = "alice"
+    loop.turn(100)
+    loop.turn(0)
+    assert (transport.reading, client.received, carrier.stranger) == (True, [100, 100], False)
+    loop.turn(100)
+    assert client.received == [100, 100, 100], "at once"
+
+
+def test_whose_password_is_looked_at_is_not_read_until_there_is_an_answer() -> None:
+    loop = Loop()
+    client = loop.client(1e-9)
+    client.user, client.reads = None, False
+    carrier = loop.carriers[0]
+    carrier.stranger, carrier.peer = True, "10.0.0.1:1"
+    transport: Any = carrier.transport
+    loop.turn(100)
+    loop.turn(0)
+    assert (transport.reading, client.received) == (False, [100])
+    carrier.write()
+    assert not transport.reading
+    client.user, client.reads = "alice", True
+    carrier.write()
+    assert transport.reading
+    assert not carrier.stranger
+
+
+def test_a_stranger_that_sends_without_end_is_disconnected() -> None:
+    loop = Loop()
+    client = loop.client(1e-9)
+    client.user = None
+    carrier = loop.carriers[0]
+    carrier.stranger, carrier.peer = True, "10.0.0.1:1"
+    for _ in range(BEFORE_LOGIN // STRANGER_READ):
+        loop.turn(STRANGER_READ)
+        loop.turn(0)
+    assert sum(client.received) == BEFORE_LOGIN
+    assert loop.refused == []
+    loop.turn(1)
+    loop.turn(0)
+    assert sum(client.received) == BEFORE_LOGIN
+    assert loop.refused == ["10.0.0.1:1"]
+    assert client.closed

@@ -73,3 +73,22 @@ def test_a_flood_of_passwords_from_one_address_holds_up_another_by_one_compariso
     order = asyncio.run(go())
     assert len(order) == 101
     assert order.index("alice") <= 2 * CHECKS_AT_ONCE + 1
+
+
+def test_the_password_of_somebody_who_is_gone_is_not_compared() -> None:
+    async def go() -> int:
+        checks, compared = Checks(), 0
+
+        def check() -> bool:
+            nonlocal compared
+            compared += 1
+            return True
+
+        waiting = [checks.start("10.0.0.1:1", check) for _ in range(50)]
+        for each in waiting[CHECKS_AT_ONCE:-1]:
+            each.cancel()
+        assert await waiting[-1]
+        assert not checks._waiting
+        return compared
+
+    assert asyncio.run(go()) == CHECKS_AT_ONCE + 1

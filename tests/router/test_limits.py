@@ -104,6 +104,18 @@ def test_of_too_many_half_open_connections_the_oldest_is_dropped() -> None:
     assert clients.router.status()["limits"]["half_open"] == 2
 
 
+def test_a_flood_of_one_address_drops_its_own_and_nobody_from_elsewhere() -> None:
+    clients = network(half_open=4)
+    honest = clients.router.connect(clients.now, "10.0.0.2:1")
+    flood = [clients.router.connect(clients.now, f"10.0.0.1:{n}") for n in range(20)]
+    assert [each.closed for each in flood] == [True] * 17 + [False] * 3
+    assert not honest.closed
+    more = [clients.router.connect(clients.now, f"10.0.{n}.1:1") for n in range(2)]
+    assert [each.closed for each in flood[17:]] == [True, True, False]
+    assert not any(each.closed for each in (honest, *more))
+    assert reached(clients) == {"half_open": 19}
+
+
 def test_a_handshake_has_a_time_to_end_in() -> None:
     clients = network(handshake_timeout_s=5.0)
     stranger = clients.router.connect(clients.now)
