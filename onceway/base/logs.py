@@ -56,6 +56,7 @@ LIMITED: Final = frozenset(
         "link_refused",
         "neighbour_refused",
         "tls_failed",
+        "turn_long",
         "websocket_failed",
         "subscription_expired",
         "subscription_broken",

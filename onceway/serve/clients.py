@@ -24,6 +24,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from onceway.serve.transport import READ_S, UNSAID, VIEW, Carrier
+from onceway.serve.turn_times import SHORT_S
+from router.core.counters import Histogram
 from router.links.client_connection import ClientConnection
 from router.mqtt.connection import MqttConnection
 
@@ -49,7 +51,9 @@ class Shares:
         self,
         call_soon: Callable[[Callable[[], None]], Any],
         call_later: Callable[[float, Callable[[], None]], Any],
+        turns: Histogram | None = None,
     ) -> None:
+        """turns: counts what was spent."""
         self._call_soon = call_soon
         self._call_later = call_later
         self._asked = False  # `_next_turn` is scheduled
@@ -63,11 +67,17 @@ class Shares:
         self._others_read = False  # since the last large frame
         self.left_s = TURN_S
         self.kept = 0  # bytes
+        self._turns = turns or Histogram()
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._large)
 
     def spent(self, seconds: float) -> None:
+        if seconds <= SHORT_S:  # as `Histogram.observe`, without its call
+            self._turns.counts[0] += 1
+            self._turns.sum_s += seconds
+        else:
+            self._turns.observe(seconds, 1)
         self.left_s -= seconds
         self._others_read = True
         if self.left_s < TURN_S / 2:  # below that no new turn has to be scheduled
@@ -134,6 +144,7 @@ class ClientCarrier(Carrier):
         "_kept",
         "_not_read_since",
         "_shares",
+        "_turn_times",
         "_websocket",
         "client",
         "scheme",
@@ -154,6 +165,7 @@ class ClientCarrier(Carrier):
         self._websocket = websocket  # until it is known what is spoken in it
         self._clock = server.clock
         self._shares = shares
+        self._turn_times = server.turn_times
         self._kept = b""
         self._halted = False  # its login takes time, and nothing is read meanwhile
         self._not_read_since: float | None = None
@@ -207,6 +219,7 @@ class ClientCarrier(Carrier):
         data = self.received(data)
         spent = self._server.time() - began
         self._shares.spent(spent)
+        self._turn_times.look(spent, "a handshake, or what TLS has hidden", self.who)
         if not data:
             self.resize(spent)
         elif self._websocket is not None:  # its handshake is over
@@ -215,16 +228,30 @@ class ClientCarrier(Carrier):
             self._websocket = None
         return data
 
+    def who(self) -> dict[str, object]:
+        """What the log says of it."""
+        client = self.client
+        if client is None:
+            return {"client": self.peer}
+        named = client.session if isinstance(client, MqttConnection) else client
+        container = named.container if named is not None else ""
+        return {"client": self.peer, "user": client.user, "container": container}
+
+    def took(self, seconds: float, what: str) -> None:
+        self._turn_times.ended(seconds, what, self.who)
+
     def pause_writing(self) -> None:
         if self.client is not None:
             self.client.pause_output()
 
     def resume_writing(self) -> None:
         if self.client is not None:
+            began = self._clock()
             self.client.resume_output()
             self._delayed()
             self._resume()
             self._server.after_read()
+            self.took(self._clock() - began, "output goes on")
 
     # --- the server's side
 
@@ -309,6 +336,7 @@ class ClientCarrier(Carrier):
         self._shares.spent(spent)
         if self._full or spent > READ_S:
             self.resize(spent)
+            self._turn_times.look(spent, "input was handled", self.who)
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.client is not None:

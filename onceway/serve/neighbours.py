@@ -214,6 +214,13 @@ class NeighbourCarrier(Carrier):
     def origin(self) -> str:
         return f"trunk {self.peer}"  # a flood of clients from there holds it up by one step
 
+    def took(self, seconds: float, what: str) -> None:
+        cast("RouterServer", self._server).turn_times.ended(seconds, what, self.who)
+
+    def who(self) -> dict[str, object]:
+        """What the log says of it."""
+        return {"neighbour": (self.carried and self._trunk.neighbour) or self.neighbour or self.peer}
+
     def refused(self, reason: str) -> None:
         cast("RouterServer", self._server).stranger_refused(self.peer, reason)
 

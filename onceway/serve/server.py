@@ -33,6 +33,7 @@ from onceway.serve.clients import ClientCarrier, Shares
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.strangers import Strangers
 from onceway.serve.transport import Carried, Carrier
+from onceway.serve.turn_times import TurnTimes
 from onceway.topology import Topology
 from onceway.topology.listeners import BY_KEY
 from onceway.topology.said import configuration, in_force
@@ -138,6 +139,7 @@ class RouterServer:
         self.stopped = False
         self._changed = asyncio.Event()
         self.loop_lag = Histogram()
+        self.turn_times = TurnTimes(log)
         self._sweep_at = inf
 
     # --- life
@@ -159,7 +161,7 @@ class RouterServer:
         self.network.login = read_trunk_key(self.topology, self.name)
         self._listeners.append(await self.neighbours.listen())
         self._tls = tls
-        self._shares = Shares(loop.call_soon, loop.call_later)
+        self._shares = Shares(loop.call_soon, loop.call_later, self.turn_times.histogram)
         for scheme, (host, port) in place.for_clients().items():
             accept = partial(self._accept, scheme, self._shares)
             self._listeners.append(await loop.create_server(accept, host, port, backlog=1024))
@@ -255,6 +257,7 @@ class RouterServer:
         self.router.core.now = now
         result = action(self.router)
         self._turn()
+        self.turn_times.ended(self.clock() - now, "what an operator has asked for")
         return result
 
     def close_client(self, connection: ClientConnection | MqttConnection, why: str) -> None:
@@ -363,7 +366,8 @@ class RouterServer:
 
     def measured(self) -> Measured:
         counters, now = self.router.core.counters, self.clock()
-        return Measured(counters.by_label, self.loop_lag, {key: now - at for key, at in counters.lost.items()})
+        lost_s = {key: now - at for key, at in counters.lost.items()}
+        return Measured(counters.by_label, self.loop_lag, self.turn_times.histogram, lost_s)
 
     def status(self) -> dict[str, Any]:
         """All of it at once: for tests, and routers with few addresses."""
@@ -417,8 +421,10 @@ class RouterServer:
             return connection
 
         def later(step: Step) -> None:
-            connection.authenticated(step, self.time())
+            now = self.time()
+            connection.authenticated(step, now)
             self.after_read()
+            carrier.took(self.clock() - now, "a login")
 
         carrier.login = sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
@@ -439,8 +445,10 @@ class RouterServer:
         if own is not None:
 
             def later(step: Step) -> None:
-                connection.authenticated(step, self.time())
+                now = self.time()
+                connection.authenticated(step, now)
                 self.after_read()
+                carrier.took(self.clock() - now, "a login")
 
             carrier.login = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
             authenticate = carrier.login.by_password
@@ -481,7 +489,9 @@ class RouterServer:
     def _turn_if_due(self) -> None:
         self._turn_asked = False
         if self._turn_due:
+            began = self.clock()
             self._turn()
+            self.turn_times.ended(self.clock() - began, "what all have caused was written")
 
     def _turn(self) -> None:
         """Flushes the pending output of all handlers, then writes the sockets."""
@@ -566,6 +576,7 @@ class RouterServer:
         self.network.tick(now)
         self.router.tick(now)
         self._turn()
+        self.turn_times.ended(self.clock() - now, "timers of the network and of addresses")
 
     def _sweep_timers(self) -> None:
         """Connections' own deadlines are seconds away. Checking them four times a second costs less than a timer for
@@ -593,6 +604,7 @@ class RouterServer:
         for look in self.looks:
             look()
         self._trimming.look(self.router.held_bytes, now)
+        self.turn_times.ended(self.clock() - now, "timers of connections, and memory that is given back")
         alone = not self.router.connections and not self.router.mqtt.connections
         self._sweep_in((ALONE_S if alone else SWEEP_S) * min(SWEPT / max(self._to_sweep, 1), 1.0))
 

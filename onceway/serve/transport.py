@@ -152,8 +152,10 @@ class Carrier(asyncio.BufferedProtocol):
             began = self._server.time()
             self.carried.receive_data(data, began)
             self._server.after_read()
+            spent = self._server.time() - began
+            self.took(spent, "input was handled")
             if self._full:
-                self.resize(self._server.time() - began)
+                self.resize(spent)
 
     @property
     def known(self) -> bool:
@@ -301,10 +303,15 @@ class Carrier(asyncio.BufferedProtocol):
             self._only_layers = False
             self.left()
 
+    def took(self, seconds: float, what: str) -> None:
+        """It has held the event loop for so long."""
+
     def _end(self) -> None:
         if self.carried is not None and not self.carried.closed:
-            self.carried.receive_eof(self._server.time())
+            began = self._server.time()
+            self.carried.receive_eof(began)
             self._server.after_read()
+            self.took(self._server.time() - began, "a connection has ended")
 
 
 def _name(address: Any) -> str:

@@ -173,4 +173,5 @@ class Measured(NamedTuple):
 
     counters: Mapping[str, Counters]  # by address, or `OTHER`
     loop_lag: Histogram
+    turns: Histogram
     lost_s: Mapping[LostSubscription, float]  # how long ago

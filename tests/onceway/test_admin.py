@@ -89,7 +89,7 @@ class Made:
         return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
 
     def measured(self) -> Measured:
-        return Measured(COUNTERS.by_label, Histogram(), {})
+        return Measured(COUNTERS.by_label, Histogram(), Histogram(), {})
 
 
 class Wide:
@@ -129,7 +129,7 @@ class Wide:
         return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
 
     def measured(self) -> Measured:
-        return Measured(COUNTERS.by_label, Histogram(), {})
+        return Measured(COUNTERS.by_label, Histogram(), Histogram(), {})
 
     def _turn(self) -> None:
         self._turns = False

@@ -20,6 +20,7 @@ from onceway.serve.clients import (
 )
 from onceway.serve.strangers import STRANGER_READ, STRANGERS_S, Strangers
 from onceway.serve.transport import READ_S, READ_SIZE
+from onceway.serve.turn_times import TurnTimes
 
 
 class FakeTransport:
@@ -50,6 +51,7 @@ class FakeConnection:
         self.delays: list[float] = []
         self.reads = True
         self.user: str | None = "alice"
+        self.container = "printer"
         self.frame = 0
         self.frame_size = 100
         self.reader = SimpleNamespace(
@@ -77,6 +79,22 @@ class FakeConnection:
     def resume_output(self) -> None: ...
 
 
+class Lines:
+    """A log that keeps its warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, dict[str, object]]] = []
+
+    def debug(self, event: str, text: str, **fields: object) -> None: ...
+
+    def info(self, event: str, text: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, text: str, **fields: object) -> None:
+        self.warnings.append((event, fields))
+
+    def error(self, event: str, text: str, **fields: object) -> None: ...
+
+
 class Loop:
     """asyncio's as far as it is needed, and the server's."""
 
@@ -85,9 +103,15 @@ class Loop:
         self.turns = 0
         self.soon: deque[Callable[[], None]] = deque()
         self.later: list[tuple[float, Callable[[], None]]] = []
-        self.shares = Shares(self.soon.append, lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.refused: list[str] = []
+        self.log = Lines()
+        self.turn_times = TurnTimes(self.log)
         self.strangers = Strangers(self.soon.append, self.time)
+        self.shares = Shares(
+            self.soon.append,
+            lambda seconds, call: self.later.append((self.now + seconds, call)),
+            self.turn_times.histogram,
+        )
         self.carriers: list[ClientCarrier] = []
 
     def time(self) -> float:
@@ -426,3 +450,29 @@ def test_a_stranger_that_sends_without_end_is_disconnected() -> None:
     assert sum(client.received) == BEFORE_LOGIN
     assert loop.refused == ["10.0.0.1:1"]
     assert client.closed
+
+
+def test_turns_are_counted_and_a_long_one_is_logged_with_whose_it_was() -> None:
+    loop = Loop()
+    quick, dear = loop.client(1e-6), loop.client(1e-3)
+    loop.carriers[1].peer = "10.0.0.1:1"
+    for _ in range(3):
+        loop.turn(100, 0)
+    assert loop.turn_times.histogram.counts[0] == 3
+    assert loop.log.warnings == []
+    loop.turn(0, 200)
+    assert sum(loop.turn_times.histogram.counts) == 4
+    assert loop.turn_times.histogram.sum_s == pytest.approx(0.2003)
+    who = {"client": "10.0.0.1:1", "user": "alice", "container": "printer"}
+    assert loop.log.warnings == [("turn_long", {"seconds": 0.2, "what": "input was handled", **who})]
+    assert (quick.received, dear.received) == ([100] * 3, [200])
+
+
+def test_a_handshake_that_takes_long_is_logged_with_its_address() -> None:
+    loop = Loop()
+    carrier, _ = strange(loop, "10.0.0.1:1", cost_s=0.3)
+    carrier.buffer_updated(300)
+    loop.turn()
+    ((event, fields),) = loop.log.warnings
+    assert (event, fields["client"], fields["seconds"]) == ("turn_long", "10.0.0.1:1", 0.3)
+    assert fields["user"] is None

@@ -9,7 +9,9 @@ from router.core.counters import EXPIRED, Counters, CountersByAddress, Histogram
 
 
 def lines(counters: CountersByAddress, accept: str = "") -> list[str]:
-    measured = Measured(counters.by_label, Histogram(), {key: 100.0 - at for key, at in counters.lost.items()})
+    measured = Measured(
+        counters.by_label, Histogram(), Histogram(), {key: 100.0 - at for key, at in counters.lost.items()}
+    )
     scrape = Scrape(summarize({"name": "a"}, Sums(), None), Sums(), measured, 1_700_000_000.25)
     return "".join(exposition(TABLE, scrape, accept)[1]).splitlines()
 
