@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mqtt.decoder import DISCONNECT_REASONS, REASONS_OF
 from mqtt.encoder import FIRST, SHORT, encode
-from mqtt.errors import LocalProtocolError, Reason, RemoteProtocolError, violation
+from mqtt.errors import LocalProtocolError, Reason, RemoteProtocolError, UnknownVersion, violation
 from mqtt.kinds import CONNACK
 from mqtt.packets import (
     Acknowledgement,
@@ -204,6 +204,11 @@ class ServerConnection:
         """Whether the client takes another PUBLISH of QoS 1 or 2 now (4.9)."""
         return self.state == OPEN and len(self._outgoing) < self._remote_receive_maximum
 
+    @property
+    def incomplete_size(self) -> int:
+        """Octets that a packet takes which has not come to its end."""
+        return self._reader.buffered
+
     def close(self, reason: Reason = Reason.SUCCESS, properties: Properties = NO_PROPERTIES) -> None:
         """End the connection, with DISCONNECT where the version has one of the server."""
         if self.state == OPEN and self._reader.version == 5:
@@ -343,6 +348,8 @@ class ServerConnection:
         explained = Properties(reason_string=fault.description)
         if self.state == OPEN and fault.reason in DISCONNECT_REASONS[False]:
             self.close(fault.reason, explained)
+        elif isinstance(fault, UnknownVersion):
+            self._out.append(encode(Connack(False, fault.reason), fault.version))
         elif self.state == CONNECTING and self._reader.version == 5:
             reason = fault.reason if fault.reason in REASONS_OF[CONNACK] else Reason.PROTOCOL_ERROR
             octets = encode(Connack(False, reason), 5)
@@ -352,4 +359,5 @@ class ServerConnection:
 
     def _end(self) -> None:
         self.state = CLOSED
+        self._reader.forget()
         self._early.clear()

@@ -6,11 +6,11 @@ the hot path; the others by a FieldReader. Next: reader.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqtt import kinds, packets
-from mqtt.errors import RETURN_CODES, Reason, RemoteProtocolError, malformed, violation
+from mqtt.errors import RETURN_CODES, Reason, RemoteProtocolError, UnknownVersion, malformed, violation
 from mqtt.fields import FieldReader, to_text
 from mqtt.packets import Acknowledgement, Packet, Publish
 from mqtt.properties import NO_PROPERTIES, Properties, read_properties
@@ -42,6 +42,8 @@ DISCONNECT_REASONS: Final = {
     False: _reasons("00 80 81 82 83 87 89 8b 8d 8e 8f 90 93 94 95 96 97 98 99 9a 9b 9c 9d 9e 9f a0 a1 a2"),
 }
 """Of DISCONNECT, by whether the client sends it (table 3-10)."""
+MOST_FILTERS: Final = 10_000
+"""In a SUBSCRIBE or UNSUBSCRIBE: a packet is read at once, whatever its size."""
 SUBACK_3: Final = _reasons("00 01 02 80")
 ACKNOWLEDGEMENTS: Final[dict[int, type[Acknowledgement]]] = {
     kinds.PUBACK: packets.Puback,
@@ -122,7 +124,8 @@ def decode_connect(first: int, data: bytes, position: int, stop: int) -> packets
     """3.1.
 
     Raises:
-        RemoteProtocolError: It is malformed, breaks a rule, or asks for a version that is neither 3.1.1 nor 5.
+        UnknownVersion: It asks for a version that is neither 3.1.1 nor 5.
+        RemoteProtocolError: It is malformed, or breaks a rule.
     """
     if first != kinds.CONNECT << 4:  # [MQTT-2.1.3-1]
         raise malformed("CONNECT with flags in its first octet")
@@ -130,7 +133,7 @@ def decode_connect(first: int, data: bytes, position: int, stop: int) -> packets
     name = reader.text("the protocol name")
     version = reader.byte("the protocol version")
     if name != "MQTT" or version not in (4, 5):  # [MQTT-3.1.2-1, 3.1.2-2]
-        raise RemoteProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name[:16]!r}, version {version}")
+        raise UnknownVersion(name, version)
     flags = reader.byte("the connect flags")
     keep_alive_s = reader.two_bytes("the keep alive")
     has_will, will_qos, username_flag, password_flag = flags & 4, flags >> 3 & 3, flags & 0x80, flags & 0x40
@@ -217,9 +220,15 @@ def _subscribe(reader: FieldReader, kind: int, version: int, from_client: bool) 
         if no_local and is_shared(topic_filter):  # [MQTT-3.8.3-4]
             raise violation("No Local on a shared subscription")
         subscriptions.append(packets.Subscription(topic_filter, qos, no_local, options & 8 != 0, handling))
+        _check_number(subscriptions)
     if not subscriptions:  # [MQTT-3.8.3-2]
         raise violation("SUBSCRIBE without a topic filter")
     return packets.Subscribe(packet_id, subscriptions, properties)
+
+
+def _check_number(found: Sequence[object]) -> None:
+    if len(found) > MOST_FILTERS:
+        raise RemoteProtocolError(Reason.QUOTA_EXCEEDED, f"more than {MOST_FILTERS} topic filters in a packet")
 
 
 def _topic_filter(reader: FieldReader, version: int) -> str:
@@ -235,6 +244,7 @@ def _unsubscribe(reader: FieldReader, kind: int, version: int, from_client: bool
     filters = []
     while reader.position < reader.stop:
         filters.append(_topic_filter(reader, version))
+        _check_number(filters)
     if not filters:  # [MQTT-3.10.3-2]
         raise violation("UNSUBSCRIBE without a topic filter")
     return packets.Unsubscribe(packet_id, filters, properties)

@@ -96,6 +96,21 @@ class RemoteProtocolError(MqttError):
         return f"0x{self.reason:02x} {self.reason.name.lower()}: {self.description}"
 
 
+class UnknownVersion(RemoteProtocolError):
+    """CONNECT asks for a version that is neither 3.1.1 nor 5.
+
+    Attributes:
+        version: 4 or 5: in which the client is told so [MQTT-3.1.2-2 of both].
+    """
+
+    def __init__(self, name: str, level: int) -> None:
+        super().__init__(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name[:16]!r}, version {level}")
+        self.version = 5 if 5 < level < _BRIDGE else 4
+
+
+_BRIDGE: Final = 0x80  # set in the level by mosquitto's bridges, which begin again without it when they are told 1
+
+
 class LocalProtocolError(MqttError):
     """Our caller asked for something that the protocol, or the state it is in, doesn't allow."""
 

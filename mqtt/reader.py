@@ -15,6 +15,7 @@ from mqtt.packets import Packet
 
 LARGEST: Final = 268_435_455 + 5
 """Octets of the largest packet that MQTT knows (2.1.4)."""
+CHUNK_OCTETS: Final = 64  # that a piece takes beside what it has
 _BOTH: Final = frozenset({kinds.PUBLISH, kinds.PUBACK, kinds.PUBREC, kinds.PUBREL, kinds.PUBCOMP})
 _CLIENT: Final = _BOTH | {kinds.SUBSCRIBE, kinds.UNSUBSCRIBE, kinds.PINGREQ, kinds.DISCONNECT}
 _SERVER: Final = _BOTH | {kinds.CONNACK, kinds.SUBACK, kinds.UNSUBACK, kinds.PINGRESP}
@@ -87,6 +88,15 @@ class PacketReader:
             error.packets = packets
             raise
         return packets
+
+    @property
+    def buffered(self) -> int:
+        """What the beginning of a packet takes, in octets: many small pieces take more than they have."""
+        return self._held + CHUNK_OCTETS * len(self._chunks) if self._chunks else 0
+
+    def forget(self) -> None:
+        """Nothing more is read."""
+        self._chunks.clear()
 
     def _read(self, data: bytes, start: int, end: int, packets: list[Packet]) -> int:
         """Decode the packet that begins at `start`; where it ends, or 0 if it is not complete."""

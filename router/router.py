@@ -27,7 +27,7 @@ from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.core.traffic import Settle
 from router.links.anonymous import AddressPort
-from router.links.client_connection import OUTPUT_DELAY_S, ClientConnection
+from router.links.client_connection import OUTPUT_DELAY_S, SMALL_FRAME, ClientConnection
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
@@ -255,6 +255,15 @@ class Router:
         if size and self.unread_bytes > self.config.memory_limit:
             self.disconnect_slowest_reader()
 
+    def may_hold_incomplete(self, connection: MqttConnection, size: int) -> bool:
+        """A client of MQTT has sent so many bytes of a packet that is not complete. Returns whether there is room."""
+        self.incomplete_bytes += size - connection.incomplete_bytes
+        connection.incomplete_bytes = size
+        if size <= SMALL_FRAME or self.incomplete_bytes <= self.incomplete_limit:
+            return True
+        self.admission.count_refusal(MEMORY)
+        return False
+
     def disconnect_slowest_reader(self) -> None:
         """Unread output has filled the memory limit: drop the connection of the client with the most of it, without an
         error, as the client would not read it."""
@@ -423,7 +432,8 @@ class Router:
     def held_bytes(self) -> int:
         """Payload, incomplete messages and output of clients that are kept now."""
         core = self.core
-        return core.payload_bytes + core.presettled_bytes + self.incomplete_bytes + self.unread_bytes
+        remembered = self.mqtt.octets
+        return core.payload_bytes + core.presettled_bytes + self.incomplete_bytes + self.unread_bytes + remembered
 
     def population(self) -> tuple[int, int]:
         """How many connections, links and addresses there are, and how many of these and of sessions are gone. What is

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     from router.core.core import Core
 
 
-def subscriptions_of(core: Core, container: str) -> list[KnownSubscription]:
-    """Returns the container's subscriptions that this router knows, in order of address and link name."""
+def subscriptions_of(core: Core, container: str, name: str) -> list[KnownSubscription]:
+    """Returns the container's subscriptions with this link name that this router knows, in order of address."""
     found = [
-        KnownSubscription(address.name, entry.name[1], address.data_of_its_owner(entry.data), entry.born, entry.home)
+        KnownSubscription(address.name, name, address.data_of_its_owner(entry.data), entry.born, entry.home)
         for address in core.addresses.values()
-        for entry in address.subscriptions.entries.values()
-        if entry.name[0] == container
+        if (entry := address.subscriptions.entries.get((container, name))) is not None
     ]
-    return sorted(found, key=lambda each: each[:2])
+    return sorted(found, key=lambda each: each.address)
 
 
 def knows_publisher(core: Core, container: str, name: str, address: str, unique_tags: bool) -> bool:

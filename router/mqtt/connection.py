@@ -54,7 +54,7 @@ class MqttConnection:
 
     __slots__ = (
         "_aliases", "_alias_maximum", "_authenticate", "_engine", "_output", "_wants_output", "address", "identity",
-        "limits", "output_paused", "secure", "service", "session", "unread_bytes", "user",
+        "incomplete_bytes", "limits", "output_paused", "secure", "service", "session", "unread_bytes", "user",
     )  # fmt: skip
 
     def __init__(self, service: Mqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
@@ -67,6 +67,7 @@ class MqttConnection:
         self.session: Session | None = None
         self.output_paused = False
         self.unread_bytes = 0
+        self.incomplete_bytes = 0  # of a packet, as the router counts it
         self._authenticate = authenticate
         self._aliases: dict[str, int] = {}  # that we use
         self._alias_maximum = 0
@@ -86,6 +87,9 @@ class MqttConnection:
     def receive_data(self, data: bytes, now: float) -> None:
         self.service.enter(now)
         self._handle(self._engine.receive_data(data, now), now)
+        incomplete = self._engine.incomplete_size
+        if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
+            self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
 
     def receive_eof(self, now: float) -> None:
         self.service.enter(now)

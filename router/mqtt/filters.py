@@ -15,6 +15,7 @@ from mqtt import Subscription, TopicTree
 from mqtt.topics import is_shared
 from router.core.ports import Outcome, Unwanted
 from router.mqtt.conversion import Unfit
+from router.mqtt.holding import octets_of_filter
 from router.mqtt.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -100,10 +101,11 @@ class FilterIndex:
 class Filters:
     """One session's."""
 
-    __slots__ = ("_by_address", "_index", "_octets", "_shared", "by_text")
+    __slots__ = ("_by_address", "_index", "_octets", "_shared", "by_text", "octets")
 
     def __init__(self, index: FilterIndex) -> None:
         self.by_text: dict[str, Filter] = {}
+        self.octets = 0  # of all, as `router.mqtt.holding` has it
         self._index = index
         self._by_address: dict[str, dict[str, Filter]] = {}
         self._octets: dict[str, int] = {}  # of the forms, by address
@@ -114,6 +116,7 @@ class Filters:
         text = one.options.topic_filter
         known = self.remove(text)
         self.by_text[text] = one
+        self.octets += octets_of_filter(one)
         for address in one.addresses:
             self._by_address.setdefault(address, {})[text] = one
             self._octets[address] = self._octets.get(address, 0) + len(one.form) + 1
@@ -127,6 +130,7 @@ class Filters:
         known = self.by_text.pop(text, None)
         if known is None:
             return None
+        self.octets -= octets_of_filter(known)
         for address in known.addresses:
             of_address = self._by_address[address]
             del of_address[text]

@@ -7,7 +7,7 @@ Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a sessio
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -17,6 +17,7 @@ from router.config import SHARED
 from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.filters import FilterIndex
+from router.mqtt.holding import SESSION, Holding, octets_of_will
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.messages import Messages
 from router.mqtt.publisher import LINK
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from router.reporting import Log
 
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
+SPARE_TIMERS: Final = 64
 LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
 DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
 REMEMBERED: Final = 64
@@ -51,6 +53,7 @@ class Host(Protocol):
     now: float
 
     def enter(self, now: float) -> None: ...
+    def may_hold_incomplete(self, connection: MqttConnection, size: int) -> bool: ...
     def limits_of(self, user: str | None) -> Limits: ...
 
 
@@ -84,6 +87,7 @@ class Mqtt:
         self.draining = False
         self.longest_name = LONGEST_NAME
         self.receive_maximum = IN_FLIGHT
+        self.holding = Holding(host.config.memory_limit)
         self._dirty: dict[MqttConnection, None] = {}
         self._to_flush: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = {}
         self._leaving: dict[MqttPublisher, None] = {}
@@ -91,7 +95,7 @@ class Mqtt:
         self._moved: dict[Session, None] = {}
         self._anew: dict[Session, None] = {}
         self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
-        self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
+        self._orphans: dict[MqttPublisher, float] = {}  # until when they wait, in this order
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
         self._last_epoch = 0
@@ -132,6 +136,11 @@ class Mqtt:
         return self.config.address(SESSIONS).subscription_timeout_s
 
     @property
+    def octets(self) -> int:
+        """What is remembered of messages and topics, so that it need not be found again."""
+        return self.messages.octets + self.filters.remembered.octets + self.topics.octets
+
+    @property
     def is_far_over_memory_limit(self) -> bool:
         return self.core.payload_bytes >= DETACHED_AT * self.config.memory_limit
 
@@ -159,6 +168,7 @@ class Mqtt:
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
+        self.holding.set_limit(self.config.memory_limit)
         before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics, self._room)
         self.core.shares = Sharing(self.core, self.topics, self.messages, self._room)
@@ -226,26 +236,33 @@ class Mqtt:
         return bool(self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
 
     def next_deadline(self) -> float | None:
-        if not self._orphans and not self._timers:
-            return None
-        times = list(self._orphans.values())
-        if self._timers:
-            times.append(self._timers[0][0])
-        return min(times, default=None)
+        first = self._timers[0][0] if self._timers else None
+        for until in self._orphans.values():
+            return until if first is None else min(first, until)
+        return first
 
     def tick(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             session = heappop(self._timers)[2]
+            session.timer = None
             if session.connection is None and not session.ended:
                 session.tick(now)
                 self.schedule(session)
-        for publisher, until in list(self._orphans.items()):
-            if now >= until:
-                self.to_leave(publisher)
+        for publisher, until in self._orphans.items():
+            if now < until:
+                break
+            self.to_leave(publisher)
 
     def status(self) -> dict[str, int]:
         present = sum(session.connection is not None for session in self.sessions.values())
-        return {"connections": len(self.connections), "sessions": len(self.sessions), "present": present}
+        return {
+            "connections": len(self.connections),
+            "sessions": len(self.sessions),
+            "present": present,
+            "session_bytes": self.holding.total,
+            "retained_bytes": self.retained.table.octets,
+            "remembered_bytes": self.octets,
+        }
 
     # --- for connections
 
@@ -254,6 +271,10 @@ class Mqtt:
         session = connection.session
         container = session.container if session is not None else None
         return {"client": connection.address, "user": connection.user, "container": container}
+
+    def may_hold(self, connection: MqttConnection, size: int) -> bool:
+        """Counts what the beginning of a packet takes. Returns whether there is room for it."""
+        return self._host.may_hold_incomplete(connection, size)
 
     def dirty(self, connection: MqttConnection) -> None:
         self._dirty[connection] = None
@@ -265,6 +286,7 @@ class Mqtt:
         self._admission.disconnected(connection, connection.user)
         connection.user = None
         self.unread(connection, 0)
+        self.may_hold(connection, 0)
 
     def count_silence(self) -> None:
         self._admission.count_silence()
@@ -290,6 +312,11 @@ class Mqtt:
             asked = 0 if connect.clean_start else 0xFFFFFFFF
         expiry_s = min(float(asked), self.longest_session_s)
         session = self.sessions.get(container)
+        octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
+        if not self.holding.has_room(connection.identity.user, octets):
+            self._admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
+            connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
+            return
         if session is not None and session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected again")
             session = self.sessions.get(container)
@@ -309,6 +336,7 @@ class Mqtt:
             self.sessions[container] = session
             session.client_id = client_id
         session.identity = connection.identity
+        session.recount()
         session.connection = connection
         connection.session = session
         epoch = self.epoch(known[0] if known is not None else 0) if session.present else session.incarnation
@@ -329,6 +357,7 @@ class Mqtt:
         session = Session(self, former.container, incarnation, former.expiry_s, former.version, goes_on=False)
         self.sessions[session.container] = session
         session.client_id, session.identity = former.client_id, former.identity
+        session.recount()
         session.connection, connection.session = connection, session
         session.take_lease(incarnation, incarnation, now)
 
@@ -336,9 +365,8 @@ class Mqtt:
         """The subscriptions of MQTT that this router knows of a client."""
         return [
             each
-            for each in subscriptions_of(self.core, container)
-            if each.name == LINK
-            and (each.address in self.topics.addresses or self.topics.filter_of(each.address) is not None)
+            for each in subscriptions_of(self.core, container, LINK)
+            if each.address in self.topics.addresses or self.topics.filter_of(each.address) is not None
         ]
 
     @property
@@ -404,9 +432,15 @@ class Mqtt:
     def schedule(self, session: Session) -> None:
         """Its `tick` is called when it is due."""
         at = session.next_deadline()
-        if at is not None and not session.ended:
-            heappush(self._timers, (at, next(self._order), session))
-            self.core.due(at)
+        if at is None or session.ended or (session.timer is not None and session.timer <= at):
+            return
+        if len(self._timers) > 2 * len(self.sessions) + SPARE_TIMERS:  # else sessions that are over would be kept
+            kept = [each for each in self._timers if not each[2].ended and each[2].timer == each[0]]
+            heapify(kept)
+            self._timers = kept
+        session.timer = at
+        heappush(self._timers, (at, next(self._order), session))
+        self.core.due(at)
 
     def forget(self, session: Session) -> None:
         self.retained.forget(session)

@@ -24,6 +24,7 @@ from mqtt import (
 from mqtt.topics import is_shared
 from router.core.ports import KnownSubscription, Outcome
 from router.mqtt.filters import Filter, Filters
+from router.mqtt.holding import SESSION, octets_of_filter, octets_of_will
 from router.mqtt.incoming import IncomingMessages
 from router.mqtt.kept import KeptSubscriber, read, too_many, written
 from router.mqtt.lease import Lease
@@ -91,6 +92,8 @@ class Session:
         self.will_at: float | None = None
         self.expires_at: float | None = None
         self._asked: dict[_Asked, None] = {}
+        self.held = 0  # octets, as counted
+        self.timer: float | None = None  # when its service looks at it
         self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
 
     @property
@@ -103,6 +106,12 @@ class Session:
         self.rights_changed()
 
     # --- life
+
+    def recount(self) -> None:
+        """Its filters or its will have changed."""
+        octets = 0 if self.ended else SESSION + self.filters.octets + octets_of_will(self.will)
+        self.service.holding.count(self.identity.user, octets - self.held)
+        self.held = octets
 
     def take_lease(self, epoch: int, born: int, now: float) -> None:
         """Makes this router the session's; `leased` follows, or `lease_lost`."""
@@ -146,6 +155,7 @@ class Session:
         subscriber = self.subscribers[known.address] = KeptSubscriber(
             self, known.address, self._epoch_at(known.address), known.born[0]
         )
+        self.recount()
         subscriber.attach.data = known.data
         subscriber.begin(now)
 
@@ -183,6 +193,7 @@ class Session:
     def connected(self, connection: MqttConnection, will: Will | None) -> None:
         """Its client is there, after CONNACK."""
         self.will = will
+        self.recount()
         self.will_at = self.expires_at = None
         self.identifiers.send_again()
         for packet_id, one in self.identifiers.in_flight.items():
@@ -198,6 +209,7 @@ class Session:
         self._asked.clear()
         if not with_will:
             self.will = None
+            self.recount()
         if self.will is not None:
             self.will_at = now + min(self.will.properties.will_delay_s or 0, self.expiry_s)
         self.expires_at = now + self.expiry_s
@@ -250,11 +262,13 @@ class Session:
         if self.lease is not None:
             self.lease.leave(now, closed=closed)
         self.filters.clear()
+        self.recount()
         self.service.forget(self)
 
     def _publish_will(self, now: float) -> None:
         will, self.will, self.will_at = self.will, None, None
         assert will is not None
+        self.recount()
         address = self.service.topics.address_of(will.topic)
         if address is not None and self.service.may(self.identity, "send", address):
             properties = will.properties._replace(will_delay_s=None)
@@ -305,11 +319,13 @@ class Session:
                 more = [address for address in addresses if address not in held]
                 # else a client could make addresses without end, at all routers
                 over = is_shared(options.topic_filter) and len(held) + len(more) > links
+                over = over or not self.service.holding.has_room(self.identity.user, octets_of_filter(one))
                 if over or any(too_many(self.filters.octets_with(one, address)) for address in addresses):
                     refusal = Reason.QUOTA_EXCEEDED
                 else:
                     held.update(more)
                     known = self.filters.add(one)
+                    self.recount()
                     if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
                         retained.append(one)
                     refusal = Reason(options.qos)
@@ -387,6 +403,7 @@ class Session:
         lost = {one.options.topic_filter for one in self.filters.of(address)}
         for text in lost:
             self.filters.remove(text)
+        self.recount()
         for asked in list(self._asked):
             if isinstance(asked.answer, Suback):
                 asked.answer.reasons = [
@@ -409,6 +426,7 @@ class Session:
             Reason.SUCCESS if self.filters.remove(text) is not None else Reason.NO_SUBSCRIPTION_EXISTED
             for text in packet.topic_filters
         ]
+        self.recount()
         needed = {address for address in changed if self.filters.needs(address)}
         for address in sorted(changed - needed):
             self._leave(address, now)

@@ -58,6 +58,11 @@ class TopicMap:
         self._deepest = max(map(len, self._by_levels), default=0)
         self._found: Remembered[str, str] = Remembered(room)  # "": there is none
 
+    @property
+    def octets(self) -> int:
+        """What is remembered of topic names."""
+        return self._found.octets
+
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
         where that is `#`. Of a queue: its filter, or the queue itself where that has a wildcard."""

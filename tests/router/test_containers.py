@@ -8,7 +8,7 @@ from tests.router.harness import Mesh
 
 
 def known(mesh: Mesh, router: str, container: str = "s") -> list[tuple[str, bytes, str | None]]:
-    return [(each.name, each.data, each.home) for each in subscriptions_of(mesh.cores[router], container)]
+    return [(each.name, each.data, each.home) for each in subscriptions_of(mesh.cores[router], container, "in")]
 
 
 def test_every_router_knows_the_data_of_a_subscription() -> None:

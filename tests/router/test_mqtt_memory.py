@@ -1,0 +1,122 @@
+"""What clients of MQTT make takes memory that is counted in octets, and bounded; when it goes, nothing is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp10.sasl import Success
+from mqtt import Connack, Connect, Properties, Publish, Reason, Subscribe, Subscription, Will, encode
+from router.mqtt.holding import SESSION
+from router.mqtt.service import SPARE_TIMERS
+from tests.router.mqtt_clients import LASTING, Client, World, subscribe
+
+MIB = 1 << 20
+
+
+def begin(world: World, size: int, got: int) -> Client:
+    """A client that has sent so many octets of a PUBLISH."""
+    client = world.connect(f"p{len(world.clients)}")
+    data = encode(Publish("t", bytes(size)), 5)
+    client.connection.receive_data(data[:got], world.now)
+    world.settle()
+    return client
+
+
+def test_beginnings_of_packets_fill_no_more_than_their_part_of_memory() -> None:
+    world = World(memory_limit=MIB, max_message_size=MIB)
+    clients = [begin(world, MIB - 100, 600_000) for _ in range(4)]
+    assert world.router.incomplete_bytes <= MIB * 5 // 4
+    assert [client.connection.closed for client in clients] == [False, False, True, True]
+    assert world.router.admission.refused["memory_limit"] == 2
+    clients[0].connection.receive_data(bytes(MIB), world.now)  # to its end, and then what is no packet
+    clients[1].lose()
+    assert world.router.incomplete_bytes == 0
+
+
+def test_small_beginnings_of_packets_close_nothing() -> None:
+    world = World(memory_limit=MIB, max_message_size=MIB)
+    begin(world, MIB - 100, 900_000)
+    clients = [begin(world, 60_000, 50_000) for _ in range(20)]
+    assert not any(client.connection.closed for client in clients)
+
+
+def test_a_packet_in_small_pieces_counts_what_the_pieces_take() -> None:
+    world = World(memory_limit=MIB, max_message_size=MIB)
+    client = world.connect("p")
+    data = encode(Publish("t", bytes(100_000)), 5)
+    for at in range(50_000):
+        client.connection.receive_data(data[at : at + 1], world.now)
+    assert client.connection.closed
+    assert world.router.incomplete_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "answer"),
+    [
+        (b"MQIsdp", 3, b"\x20\x02\x00\x01"),
+        (b"MQTT", 3, b"\x20\x02\x00\x01"),
+        (b"MQTT", 0x84, b"\x20\x02\x00\x01"),
+        (b"MQTT", 6, b"\x20\x03\x00\x84\x00"),
+    ],
+)
+def test_a_client_of_another_version_is_told_so(name: bytes, level: int, answer: bytes) -> None:
+    client = World().client()
+    body = len(name).to_bytes(2, "big") + name + bytes((level, 2, 0, 0)) + b"\0\1x"
+    client.connection.receive_data(bytes((0x10, len(body))) + body, 0.0)
+    assert client.connection.data_to_send() == answer
+    assert client.connection.closed
+
+
+def test_a_packet_of_too_many_filters_is_refused() -> None:
+    client = World().connect("s")
+    client.send(Subscribe(1, [Subscription("a")] * 10_001))
+    assert client.connection.closed
+    assert not client.world.router.mqtt.sessions
+
+
+def attempt(world: World, name: str, user: str, will: Will | None = None) -> Reason:
+    """A session whose client goes at once."""
+    client = world.client(step=Success(user))
+    (connack,) = client.send(Connect(name, properties=LASTING, will=will))
+    assert isinstance(connack, Connack)
+    client.lose()
+    return connack.reason
+
+
+def test_sessions_of_one_user_leave_room_for_those_of_others() -> None:
+    world = World(memory_limit=64 * SESSION)
+    assert [attempt(world, f"s{i}", "one") for i in range(16)] == [Reason.SUCCESS] * 16
+    assert attempt(world, "s16", "one") is Reason.QUOTA_EXCEEDED
+    assert attempt(world, "s3", "one") is Reason.SUCCESS  # it is there already
+    assert [attempt(world, f"s{i}", "two") for i in range(8)] == [Reason.SUCCESS] * 8
+    assert attempt(world, "s8", "two") is Reason.QUOTA_EXCEEDED
+    world.pass_time(100)
+    assert world.router.mqtt.holding.total == 0
+    assert not world.router.mqtt.holding.by_user
+    assert attempt(world, "s16", "one") is Reason.SUCCESS
+
+
+def test_wills_and_filters_count_for_their_session() -> None:
+    world = World(memory_limit=16 * SESSION)
+    will = Will("t", bytes(3 * SESSION), properties=Properties(will_delay_s=50))
+    assert attempt(world, "s", "one", will) is Reason.SUCCESS
+    assert attempt(world, "t", "one", will) is Reason.QUOTA_EXCEEDED
+    client = world.connect("s", step=Success("one"), properties=LASTING, clean_start=False)  # its will is over
+    reasons = subscribe(client, *(f"a/{i}" for i in range(200)))
+    assert set(reasons) == {Reason.GRANTED_QOS_2, Reason.QUOTA_EXCEEDED}
+    held = world.router.mqtt.holding
+    assert 3 * SESSION < held.total == held.by_user["one"] <= 4 * SESSION
+    client.lose()
+    world.pass_time(100)
+    assert held.total == 0
+
+
+def test_a_session_whose_client_comes_and_goes_leaves_one_timer() -> None:
+    world = World()
+    for i in range(300):
+        world.connect("s", properties=LASTING, clean_start=i % 2 == 0).lose()
+        world.connect("s", properties=LASTING, clean_start=i % 2 == 0).lose()
+    assert len(world.router.mqtt._timers) <= SPARE_TIMERS + 3
+    world.pass_time(100)
+    assert not world.router.mqtt._timers
+    assert not world.router.mqtt.sessions
