@@ -17,6 +17,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from onceway.base.descriptors import most_strangers
 from onceway.topology import HostPort
 
 HANDSHAKE_S: Final = 5.0  # of TLS
@@ -87,7 +88,7 @@ class Accepting:
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
-            while len(self._strangers) >= MOST_CONNECTIONS and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
+            while self._is_full() and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
             self._strangers[loop.create_task(self._shake_hands(accepted))] = loop.time(), None
 
@@ -102,12 +103,15 @@ class Accepting:
             self._strangers[task] = self._strangers[task][0], transport
             self._tasks[transport] = task
 
+    def _is_full(self) -> bool:
+        return len(self._strangers) >= most_strangers(MOST_CONNECTIONS)
+
     def _close_oldest(self, before: float) -> bool:
         """Unless one has ended by itself meanwhile. False: the oldest has not been there since then."""
         for task, (_, transport) in list(self._strangers.items()):
             if task.done() and (transport is None or transport.is_closing()):
                 self._forget(task)
-        if len(self._strangers) >= MOST_CONNECTIONS:
+        if self._is_full():
             task, (since, _) = next(iter(self._strangers.items()))
             if since > before:
                 return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceway.access import authentication
 from onceway.access.tls import listener_context, warn_of_readers
 from onceway.access.trunks import read_trunk_tls
+from onceway.base.descriptors import raise_limit
 from onceway.base.heap import Freezing, keep_free_memory
 from onceway.base.logs import logger, reopen
 from onceway.base.loop import on_hangup, on_stop_signals
@@ -79,8 +79,7 @@ class RouterProcess:
         threading.excepthook = lambda args: self._unhandled(
             loop, {"message": f"{args.thread}", "exception": args.exc_value}
         )
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024, as many as strangers may open
+        raise_limit()
         on_stop_signals(self._signalled)
         on_hangup(self._hung_up, self._signalled)
         keep_free_memory()

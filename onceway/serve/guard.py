@@ -16,6 +16,7 @@ from onceway.access.authentication import Authentication, ClientSasl, users_gone
 from onceway.access.files import Files
 from onceway.access.readers import Access
 from onceway.access.tls import profile_context, warn_of_readers
+from onceway.base.descriptors import Descriptors, raise_limit
 from onceway.base.logs import Log
 from onceway.errors import UsageError
 from onceway.state.checked_file import load_kept, not_reloaded
@@ -68,6 +69,8 @@ class Guard:
         if file is not None:
             self._read(file)
         self.admission = Admission(self.config.limits, dict(self.config.users))
+        raise_limit()
+        self.admission.room = Descriptors(log)
 
     def _read(self, file: str) -> None:
         topology = load_kept(file)

@@ -15,6 +15,7 @@ from interrouter.dialing import Dialing, Step
 from interrouter.network import dials
 from interrouter.trunk import Trunk
 from onceway.access.trunks import certified_names
+from onceway.base.descriptors import most_strangers
 from onceway.serve.transport import Carrier
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Neighbours:
         def accept() -> NeighbourCarrier:
             carrier = NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
             self._accepted[carrier] = None
-            if len(self._accepted) > MOST_STRANGERS:  # the newest are the most likely to complete their handshake
+            # the newest are the most likely to complete their handshake
+            if len(self._accepted) > most_strangers(MOST_STRANGERS):
                 oldest = next(iter(self._accepted))
                 del self._accepted[oldest]
                 if not oldest.is_up:

@@ -26,6 +26,7 @@ from interrouter.network import Network
 from mqtt import Reason
 from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
+from onceway.base.descriptors import Descriptors
 from onceway.base.heap import Trimming
 from onceway.base.values import is_unspecified
 from onceway.base.websocket import ListenerWebSocket
@@ -100,6 +101,7 @@ class RouterServer:
             log=log,
             token=lambda: secrets.token_hex(16),
         )
+        self._descriptors = self.router.admission.room = Descriptors(log)
         self.router.set_failover(self._places())
         costs = topology.neighbours(name)
         self.network = Network(
@@ -154,6 +156,7 @@ class RouterServer:
         if the network's key cannot be read. tls: of
         the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
         trunks have no TLS."""
+        self._descriptors.check(self.config.limits.connections)
         self.authentication = authentication
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]

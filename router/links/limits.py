@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HALF_OPEN: Final = "half_open"
 LINKS: Final = "links"
 CONNECTIONS: Final = "connections"
+DESCRIPTORS: Final = "descriptors"
 MEMORY: Final = "memory_limit"
 UNREAD: Final = "unread_output"
 MAP: Final = "unsettled_map"
@@ -35,6 +36,7 @@ COUNTED: Final = (
     HALF_OPEN,
     "handshake_timeout",
     CONNECTIONS,
+    DESCRIPTORS,
     "sessions",
     LINKS,
     MAP,
@@ -69,6 +71,25 @@ class Counted(Protocol):
     def receive_eof(self, now: float) -> None: ...
 
 
+class Room(Protocol):
+    """Whether the process may open files for more connections. Some are left for others than clients, so these are
+    refused before there are none."""
+
+    def crowded(self) -> bool:
+        """Clients are refused, and told why."""
+
+    def full(self) -> bool:
+        """Nor is there room for those that are to be told."""
+
+
+class _Always:
+    def crowded(self) -> bool:
+        return False
+
+    def full(self) -> bool:
+        return False
+
+
 class Admission:
     """The connections of one router, counted by user, and refusals, counted by limit."""
 
@@ -81,6 +102,7 @@ class Admission:
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
         self.silent = 0  # clients that were disconnected, as nothing was heard of them
+        self.room: Room = _Always()  # its owner sets it
 
     def count_refusal(self, limit: str) -> None:
         """For status and metrics."""
@@ -105,6 +127,10 @@ class Admission:
         """A transport from this host:port is open, open or CONNECT is to come. Beyond the limit one half-open
         connection is dropped in its favour: of the network that has most, so that no flood drops who comes from
         elsewhere, the oldest, as handshakes are short and in a flood the newest are the most likely to complete."""
+        if self.room.full():
+            self.count_refusal(DESCRIPTORS)
+            connection.receive_eof(now)
+            return
         network = network_of(address)
         self.half_open[connection] = network
         self._by_network.setdefault(network, {})[connection] = None
@@ -128,6 +154,9 @@ class Admission:
         """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""
         self._shown(connection)
         of_user = self.users.get(user, NO_LIMITS).connections
+        if self.room.crowded():
+            self.count_refusal(DESCRIPTORS)
+            return "limit descriptors: this router may open no more files for clients, try another one, or later"
         if self.total >= self.limits.connections:
             reason = f"limit connections: this router takes {self.limits.connections}"
         elif of_user is not None and self.opened.get(user, 0) >= of_user:

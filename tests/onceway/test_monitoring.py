@@ -24,7 +24,13 @@ MONITORING = ROOT / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 ALERTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]
 KNOWN: dict[str, Metric[Any]] = {metric.name: metric for table in METRICS.values() for metric in table}
-OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+OTHERS = {
+    "up",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+}
 NAME = re.compile(r"\b((?:onceway|process)_[a-z_]+|up)\b(?=[\[{ )=,]|$)")
 OF_SCRAPES = {"job", "instance", "le"}  # labels that Prometheus adds, and those of buckets
 

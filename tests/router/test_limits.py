@@ -77,6 +77,34 @@ def test_an_open_that_names_another_networks_host_is_closed(hostname: str | None
     assert (closed(client).condition, closed(client).description) == ("amqp:not-found", text)
 
 
+class Crowd:
+    """In place of the process's descriptors."""
+
+    def __init__(self, crowded: bool, full: bool) -> None:
+        self.says = crowded, full
+
+    def crowded(self) -> bool:
+        return self.says[0]
+
+    def full(self) -> bool:
+        return self.says[1]
+
+
+def test_without_descriptors_a_client_is_told_so_and_without_any_it_is_told_nothing() -> None:
+    clients = network()
+    one = clients.connect("one")
+    clients.router.admission.room = Crowd(True, False)
+    two = clients.connect("two")
+    text = "limit descriptors: this router may open no more files for clients, try another one, or later"
+    assert (closed(two).condition, closed(two).description) == (LIMIT, text)
+    clients.router.admission.room = Crowd(True, True)
+    three = clients.connect("three")
+    assert three.served.closed
+    assert not three.events
+    assert reached(clients) == {"descriptors": 2}
+    assert works(one)
+
+
 def test_a_connection_that_goes_makes_room() -> None:
     clients = network(connections=1)
     one = clients.connect("one")
