@@ -102,8 +102,17 @@ class Served:
     listen: tuple[str, int]
     tls_cert: Path | None
     tls_key: Path | None
+    hostname: tuple[str, ...]
     http_listen: tuple[str, int] | None
     plain_http: bool
+
+    @property
+    def hostnames(self) -> frozenset[str]:
+        """By which requests come: those that are given, and those of the certificate."""
+        from onceway.access.certificates import dns_names, first_certificate
+
+        of_certificate = dns_names(first_certificate(self.tls_cert)) if self.tls_cert is not None else ()
+        return frozenset((*of_certificate, *map(str.lower, self.hostname)))
 
     def context(self) -> ssl.SSLContext | None:
         """UsageError if the options do not fit, or a file cannot be used."""
@@ -131,6 +140,12 @@ _served: Final = group(
         "--tls-key",
         type=click.Path(dir_okay=False, path_type=Path),
         help="Its key, PEM. Default: in the file of the chain.",
+    ),
+    click.option(
+        "--hostname",
+        multiple=True,
+        help="A host by which requests come, such as a proxy's, beside that of --listen and those of the certificate. "
+        "Addresses and localhost will always do. May be given again.",
     ),
     click.option("--http-listen", callback=host_port, help="Where plain HTTP is redirected to HTTPS."),
     click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it."),
@@ -203,6 +218,7 @@ def serve_command(
         max_octets=None if kept.max_storage is None else kept.max_storage * 1_000_000,
         min_free=kept.min_free * 1_000_000,
         share=kept.share,
+        hostnames=served.hostnames,
         root_key=_root_key(root_key_file),
         **callbacks.options(),
         **access.shown(),

@@ -26,6 +26,7 @@ class BusOptions:
         callback_schemes: Of the call-backs that are taken.
         callback_context: How their certificates, and that of the other edge, are checked.
         share: Serve the store to other edges.
+        hostnames: By which requests come, beside the host that it listens at; in small letters.
         root_key: The user name of who may do everything; the other edge asks for it.
         tls, credentials: As of `onceway.connect`.
     """
@@ -41,6 +42,7 @@ class BusOptions:
     callback_schemes: tuple[str, ...] = ("https",)
     callback_context: ssl.SSLContext | None = None
     share: bool = False
+    hostnames: frozenset[str] = frozenset()
     root_key: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None

@@ -1,8 +1,9 @@
 """Plain pushes, without aiohttp: its handler that does nothing costs more than all the rest of a push.
 
 A connection begins here. While each of its requests is `POST /topics/:name` with a short body, whose length it says,
-and with headers of HEADERS alone, it is parsed and answered here. The first request that is anything else gives the
-connection to aiohttp, which keeps it. So there is one kind of request to be right about, and all others are aiohttp's.
+and with headers of HEADERS alone, for a host of the listener, it is parsed and answered here. The first request that is
+anything else gives the connection to aiohttp, which keeps it. So there is one kind of request to be right about, and
+all others are aiohttp's.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, cast
 
 from onceway.access.accepting import Accepting
+from onceway.base.hosts import is_own
 
 HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
 HEADERS: Final = frozenset(
@@ -39,11 +41,13 @@ class Pushes:
             found to be good: from then on the connection is no stranger's. Returns status and text of the answer; None:
             it is not for this way.
         others: Makes aiohttp's protocol for a connection.
+        names: The hosts by which requests come.
     """
 
-    def __init__(self, push: Push, others: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, push: Push, others: Callable[[], asyncio.Protocol], names: Collection[str]) -> None:
         self.push = push
         self.others = others
+        self.names = frozenset(names)
         self.connections: set[_Connection] = set()
         self._listener = Accepting(lambda: _Connection(self))
 
@@ -111,7 +115,7 @@ class _Connection(asyncio.Protocol):
         if not data or len(data) < self._wanted or self.task is not None or not self._writable:
             return
         end = data.find(b"\r\n\r\n", 0, HEAD_OCTETS) + 4
-        plain = None if end < 4 else _plain(data[:end])
+        plain = None if end < 4 else _plain(data[:end], self._server.names)
         if plain is None:
             self._hand_over()
             return
@@ -166,7 +170,7 @@ class _Connection(asyncio.Protocol):
 
 
 @lru_cache(1024)  # a publisher's requests have few heads
-def _plain(head: bytes) -> tuple[str, str, int] | None:
+def _plain(head: bytes, names: frozenset[str]) -> tuple[str, str, int] | None:
     """(topic, authorization, octets of the body); None if this is not the head of a plain push."""
     found = HEAD.fullmatch(head)
     headers: dict[bytes, bytes] = {}
@@ -179,7 +183,9 @@ def _plain(head: bytes) -> tuple[str, str, int] | None:
             return None
         headers[name] = value
     length = headers.get(b"content-length", b"")
-    if found is None or b"host" not in headers or not re.fullmatch(rb"[0-9]{1,5}", length) or int(length) > MOST_OCTETS:
+    if found is None or b"host" not in headers or not is_own([headers[b"host"].decode()], names):
+        return None
+    if not re.fullmatch(rb"[0-9]{1,5}", length) or int(length) > MOST_OCTETS:
         return None
     return found[1].decode(), headers.get(b"authorization", b"").decode(), int(length)
 

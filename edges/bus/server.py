@@ -9,7 +9,7 @@ import re
 import ssl
 import time
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
-from onceway.access.accepting import LOGGER, Accepting, address_of
+from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application
 from onceway.access.guesses import Guesses
 from onceway.base.logs import logger
 from onceway.base.metrics import exposition
@@ -44,7 +44,7 @@ CODES: Final[dict[type[Exception], int]] = {
     BadRequest: 400, Forbidden: 403, Missing: 404, Unavailable: 503, StoreFull: 503, StoreError: 500
 }  # fmt: skip
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+NAMED: Final = "ask for its address, or for a host of --listen, --hostname or the certificate"
 CLIENT: Final = "onceway-client"  # of a request: (identity, name)
 
 
@@ -68,14 +68,15 @@ class BusServer:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
         """Returns the port. OSError if it cannot be bound."""
-        application = web.Application(middlewares=[self._answered], client_max_size=MOST_OCTETS)
-        application.add_routes(self._routes())
+        names = self._edge.options.hostnames | {host.lower()}
+        requests = application(lambda: names, self._answered, remedy=NAMED, most_octets=MOST_OCTETS)
+        requests.add_routes(self._routes())
         if self._edge.options.share:
             self._service = StoreService(self._edge.store)
-            application.router.add_get("/store", self._root(self._service.serve))
-        runner = await self._runner(application)
+            requests.router.add_get("/store", self._root(self._service.serve))
+        runner = await self._runner(requests)
         assert runner.server is not None
-        pushes = Pushes(self._quick_push, runner.server)
+        pushes = Pushes(self._quick_push, runner.server, names)
         bound = await pushes.start(host, port, context)
         self._pushes.append(pushes)
         return bound
@@ -87,9 +88,10 @@ class BusServer:
             target = request.url.with_scheme("https").with_port(None if https_port == 443 else https_port)
             return web.Response(status=HTTPS_ONLY, headers={"Location": str(target)})
 
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", to_https)
-        runner = await self._runner(application)
+        names = self._edge.options.hostnames | {host.lower()}
+        requests = application(lambda: names, remedy=NAMED)
+        requests.router.add_route("*", "/{path:.*}", to_https)
+        runner = await self._runner(requests)
         assert runner.server is not None
         self._redirecting = Accepting(runner.server)
         return (await self._redirecting.start((host, port)))[1]
@@ -104,8 +106,8 @@ class BusServer:
         for runner in self._runners:
             await runner.cleanup()
 
-    async def _runner(self, application: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=SHUTDOWN_S)
+    async def _runner(self, requests: web.Application) -> web.AppRunner:
+        runner = web.AppRunner(requests, access_log=None, logger=LOGGER, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         self._runners.append(runner)
         return runner

@@ -100,7 +100,7 @@ class StoreMetrics(Pages):
     """Answers at /metrics, to whom `admin` of the topology file lets read."""
 
     def __init__(self, told: Told) -> None:
-        super().__init__([told.guard.readers.check])
+        super().__init__(lambda: told.guard.hosts, [told.guard.readers.check])
         self._told = told
 
     def pages(self) -> list[web.RouteDef]:

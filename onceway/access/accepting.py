@@ -2,6 +2,8 @@
 
 asyncio's server neither bounds connections nor counts those whose TLS handshake is not over. A connection on which
 somebody has shown a token may be told to be known, and is not among those that are bounded.
+
+`application` makes what answers there: the requests that it refuses for their Host come to nothing else.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
 
+from onceway.base import hosts
 from onceway.base.descriptors import most_strangers
 from onceway.topology import HostPort
 
@@ -38,6 +42,34 @@ class _Strangers(logging.Filter):
 
 LOGGER: Final = logging.getLogger("onceway.http")
 LOGGER.addFilter(_Strangers())
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(
+    names: Callable[[], Collection[str]],
+    *middlewares: Middleware,
+    remedy: str = hosts.IN_THE_FILE,
+    most_octets: int = 1 << 20,
+) -> web.Application:
+    """An application that refuses requests for other hosts than these, addresses and localhost (`onceway.base.hosts`).
+
+    Args:
+        names: Those of this moment.
+        middlewares: Behind that; the first one is the outermost.
+        remedy: Where a name would be given.
+        most_octets: Of a request's body.
+    """
+
+    @web.middleware
+    async def for_own_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
+        named = request.headers.getall("Host", [])
+        if not hosts.is_own(named, names()):
+            raise web.HTTPMisdirectedRequest(text=f"{hosts.refusal(named, remedy)}\n")
+        return await handler(request)
+
+    return web.Application(middlewares=[for_own_hosts, *middlewares], client_max_size=most_octets)
 
 
 class Accepting:

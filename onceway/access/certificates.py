@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 from calendar import timegm
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import gmtime, strftime, strptime
@@ -22,7 +23,11 @@ _SIGNATURES: Final = {  # object identifier -> hash function; SHA-256 stands for
     "2a8648ce3d040304": "sha512",
 }
 _EXPLICIT_0: Final = 0xA0
+_EXPLICIT_3: Final = 0xA3
 _UTC_TIME: Final = 0x17
+_OCTETS: Final = 0x04
+_DNS_NAME: Final = 0x82
+_SUBJECT_ALT_NAME: Final = bytes.fromhex("551d11")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,30 @@ def validity(file: Path) -> Validity:
     begins, start = _time(certificate, start)
     ends, _ = _time(certificate, start)
     return Validity(file, begins, ends, hashlib.sha256(certificate).digest())
+
+
+def dns_names(certificate: bytes) -> frozenset[str]:
+    """The hosts that a certificate in DER is for, in small letters (RFC 5280, 4.2.1.6)."""
+    _, start, _ = _der(certificate, 0)
+    _, start, stop = _der(certificate, start)
+    for tag, low, _ in _within(certificate, start, stop):
+        if tag == _EXPLICIT_3:  # extensions
+            _, low, high = _der(certificate, low)
+            for _, begin, end in _within(certificate, low, high):
+                (_, at, behind), *rest = _within(certificate, begin, end)
+                if certificate[at:behind] == _SUBJECT_ALT_NAME:
+                    assert rest[-1][0] == _OCTETS
+                    _, at, behind = _der(certificate, rest[-1][1])
+                    found = [certificate[a:b] for tag, a, b in _within(certificate, at, behind) if tag == _DNS_NAME]
+                    return frozenset(name.decode("ascii", "replace").lower() for name in found)
+    return frozenset()
+
+
+def _within(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Tag, start and end of each value that is there."""
+    while at < stop:
+        tag, start, at = _der(data, at)
+        yield tag, start, at
 
 
 def _time(data: bytes, at: int) -> tuple[float, int]:

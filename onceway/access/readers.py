@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,8 +21,9 @@ from aiohttp.typedefs import Middleware
 from amqp10.errors import EncodeError
 from amqp10.sasl import Failure
 from amqp10.scram import prepare
-from onceway.access.accepting import LOGGER, Accepting, address_of
+from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application
 from onceway.access.authentication import Authentication, fetch, user_of
+from onceway.access.tls import ListenerContext
 from onceway.access.tokens import Holder, Tokens
 from onceway.topology import HostPort
 from onceway.topology.admin import AdminRules
@@ -40,8 +41,6 @@ HEADERS: Final = {
 }
 _ASK: Final = {"WWW-Authenticate": 'Basic realm="onceway", charset="UTF-8", Bearer'}
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 @web.middleware
 async def closed_to_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -57,28 +56,36 @@ async def closed_to_pages(request: web.Request, handler: Handler) -> web.StreamR
 
 
 class Pages:
-    """A listener for those who watch a process: it only reads. `await start()`, then until `await stop()`."""
+    """A listener for those who watch a process: it only reads. `await start()`, then until `await stop()`. names: by
+    which they come, beside those of the certificate that is shown."""
 
-    def __init__(self, middlewares: Sequence[Middleware] = ()) -> None:
+    def __init__(self, names: Callable[[], Collection[str]], middlewares: Sequence[Middleware] = ()) -> None:
+        self._given_names = names
         self._middlewares = middlewares
+        self._tls: ListenerContext | None = None
         self._runner: web.AppRunner | None = None
         self._accepting: Accepting | None = None
 
     def pages(self) -> list[web.RouteDef]:
         raise NotImplementedError
 
-    async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
+    def _names(self) -> Collection[str]:
+        return {*self._given_names(), *(self._tls.names if self._tls is not None else ())}
+
+    async def start(self, address: HostPort, tls: ListenerContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
-        application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
-        application.add_routes(self.pages())
-        self._runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
+        self._tls = tls
+        pages = application(self._names, closed_to_pages, *self._middlewares)
+        pages.add_routes(self.pages())
+        self._runner = web.AppRunner(pages, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None
         self._accepting = Accepting(self._runner.server)
         return await self._accepting.start(address, tls)
 
-    def show(self, tls: ssl.SSLContext | None) -> None:
+    def show(self, tls: ListenerContext | None) -> None:
         """Connections that are made from now on have this TLS."""
+        self._tls = tls
         if self._accepting is not None:
             self._accepting.show(tls)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from onceway.access.certificates import Content, Validity, end_point, first_certificate, validity
+from onceway.access.certificates import Content, Validity, dns_names, end_point, first_certificate, validity
 from onceway.access.contexts import load_authorities, load_chain, reason
 from onceway.errors import UsageError
 from onceway.topology import Topology
@@ -35,6 +35,8 @@ class ListenerContext(ssl.SSLContext):
     """Their files."""
     authorities: tuple[Content, ...] = ()
     """Whose certificates it takes, and lists of those that are revoked."""
+    names: frozenset[str] = frozenset()
+    """The hosts that the certificates are for, in small letters."""
 
     @property
     def contents(self) -> tuple[Content, ...]:
@@ -202,6 +204,7 @@ def server_context(place: str, profile: TlsProfile) -> ListenerContext:
         context.show_for(others)
         context.validities += tuple(each for shown in others.values() for each in shown.validities)
         context.keys += tuple(each for shown in others.values() for each in shown.keys)
+        context.names = context.names.union(others, *(shown.names for shown in others.values()))
     return context
 
 
@@ -224,7 +227,8 @@ def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: 
     context.minimum_version = _VERSIONS[profile.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
     load_chain(context, place, profile.certificate, profile.key)
-    context.end_point = end_point(first_certificate(profile.certificate))
+    shown = first_certificate(profile.certificate)
+    context.end_point, context.names = end_point(shown), dns_names(shown)
     context.validities = (validity(profile.certificate),)
     context.keys = (profile.key,)
     if profile.ciphers:

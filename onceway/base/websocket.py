@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
+from onceway.base.hosts import IN_THE_FILE, is_own, refusal
+
 HEAD_MOST: Final = 8 << 10  # bytes of a request or its answer
 MESSAGE_MOST: Final = (1 << 16) - 1  # bytes of one of our messages: Qpid JMS takes no larger ones unless told to
 CONTROL_MOST: Final = 125  # bytes of a control frame's payload (RFC 6455, 5.5)
@@ -232,12 +234,13 @@ class _WebSocket:
 
 class ListenerWebSocket(_WebSocket):
     """The listener's side. subprotocols: those that it speaks, the best first. origins: the web pages that may connect,
-    as browsers name them, or `*`; who names no origin is no web page."""
+    as browsers name them, or `*`; who names no origin is no web page. hosts: by which clients come (`base.hosts`)."""
 
-    __slots__ = ("_origins", "_subprotocols")
+    __slots__ = ("_hosts", "_origins", "_subprotocols")
 
-    def __init__(self, subprotocols: Sequence[str], origins: Collection[str] = ()) -> None:
+    def __init__(self, subprotocols: Sequence[str], origins: Collection[str] = (), hosts: Collection[str] = ()) -> None:
         super().__init__(None)
+        self._hosts = hosts
         self._subprotocols = subprotocols
         self._origins = origins
 
@@ -251,6 +254,9 @@ class ListenerWebSocket(_WebSocket):
         if not asked or words[2] == "HTTP/1.0" or headers.get("sec-websocket-version") != "13":
             wanted = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             raise _Refused("here are WebSockets of version 13, and nothing else", HTTPStatus.UPGRADE_REQUIRED, wanted)
+        named = [headers["host"]] if "host" in headers else []
+        if not is_own(named, self._hosts):
+            raise _Refused(refusal(named, IN_THE_FILE), HTTPStatus.MISDIRECTED_REQUEST)
         key = headers.get("sec-websocket-key", "")
         if not _is_key(key):
             raise _Refused("Sec-WebSocket-Key is not 16 bytes in base64", HTTPStatus.BAD_REQUEST)

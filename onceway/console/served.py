@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from onceway.access.accepting import application
 from onceway.access.readers import closed_to_pages
 from onceway.console import Console, View
 from onceway.operate.control import ControlError, call
@@ -55,9 +56,9 @@ class Served:
 
     async def start(self, port: int) -> str:
         """Listens; returns the URL for the browser. OSError if the port cannot be bound."""
-        application = web.Application(middlewares=[closed_to_pages, self._checked])
-        application.add_routes([web.get("/", self._enter), *self._console.routes()])
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        pages = application(lambda: (), closed_to_pages, self._checked)
+        pages.add_routes([web.get("/", self._enter), *self._console.routes()])
+        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, HOST, port)
         await site.start()

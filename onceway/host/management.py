@@ -31,9 +31,8 @@ class Management:
     def __init__(self, server: RouterServer, log: Log, heart: Heart | None, state: Path | None) -> None:
         self._server = server
         self._log = log
-        self._admin = AdminServer(
-            server, [Access(lambda: server.topology.admin, lambda: server.authentication, server.log).check]
-        )
+        access = Access(lambda: server.topology.admin, lambda: server.authentication, server.log)
+        self._admin = AdminServer(server, lambda: server.topology.hosts, [access.check])
         self._console = Console(self._view, self._address)
         self._admin.more = self._console.routes()
         self.reload = ReloadRouter(server, log, heart, self._admin)

@@ -23,10 +23,12 @@ from typing import Any, Final, cast
 import aiohttp
 from aiohttp import web
 
+from onceway.access.accepting import application
 from onceway.errors import OncewayError
 from onceway.topology import ConfigError, Problem
 
 SUPERVISOR: Final = "supervisor"
+CONTROL: Final = "control"  # the name by which its requests come
 ANSWER_WITHIN_S: Final = 10.0
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -77,10 +79,10 @@ class ControlSocket:
 
     async def start(self) -> None:
         """Listens. ConfigError if another process does already, OSError if the socket cannot be made."""
-        application = web.Application(middlewares=[_checked])
-        application.add_routes(self._routes)
+        pages = application(lambda: (CONTROL, self.path.stem), _checked)
+        pages.add_routes(self._routes)
         listener, self._inode = _bind(self.path)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()
 
@@ -111,7 +113,7 @@ async def call(
                 aiohttp.ClientSession(
                     connector=aiohttp.UnixConnector(reachable), timeout=aiohttp.ClientTimeout(total=timeout_s)
                 ) as session,
-                session.request(method, f"http://control{page}", json=arguments) as response,
+                session.request(method, f"http://{CONTROL}{page}", json=arguments) as response,
             ):
                 body, status = await response.read(), response.status
     except TimeoutError as error:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -41,8 +41,10 @@ _PAGES: Final = ("/status", "/overview", "/configuration", "/trace", "/healthz",
 class AdminServer(Pages):
     """Serves what `source` says of itself."""
 
-    def __init__(self, source: Source, middlewares: Sequence[Middleware] = ()) -> None:
-        super().__init__(middlewares)  # of the listener, not of `routes`
+    def __init__(
+        self, source: Source, names: Callable[[], Collection[str]], middlewares: Sequence[Middleware] = ()
+    ) -> None:
+        super().__init__(names, middlewares)  # of the listener, not of `routes`
         self._source = source
         self.more: list[web.RouteDef] = []  # of the listener, not of `routes`
         self.overview = Overview(source)

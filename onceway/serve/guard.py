@@ -46,6 +46,7 @@ class Guard:
         authentication: None: nobody has to say who they are.
         config: The policies and limits are in it.
         admin, admin_tls: What the file says of those who read metrics, and who may act.
+        hosts: Of the file.
         readers: The middleware for these.
 
     Raises:
@@ -62,6 +63,7 @@ class Guard:
         self.config = RouterConfig(name)
         self.admin = AdminRules()
         self.admin_tls: ListenerContext | None = None
+        self.hosts: frozenset[str] = frozenset()
         self.readers = Access(lambda: self.admin, lambda: self.authentication, log)
         self._log = log
         self._file = file
@@ -79,7 +81,7 @@ class Guard:
         self.authentication = authentication.load(topology, self.authentication)
         warn_of_readers(authentication.secret_files(topology), self._log)
         self.tls, self.admin_tls = tls, admin_tls
-        self.config, self.admin = topology.settings, topology.admin
+        self.config, self.admin, self.hosts = topology.settings, topology.admin, topology.hosts
 
     def read_again(self) -> set[str]:
         """Follows the files, as `onceway reload` does: connections that are there stay. A broken one changes nothing.

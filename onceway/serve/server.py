@@ -175,7 +175,10 @@ class RouterServer:
     def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
         tls = self._tls if BY_KEY[scheme].secure else None
         spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
-        websocket = ListenerWebSocket(spoken, self.topology.origins) if BY_KEY[scheme].websocket else None
+        websocket = None
+        if BY_KEY[scheme].websocket:
+            hosts = self.topology.hosts | (tls.names if tls is not None else frozenset())
+            websocket = ListenerWebSocket(spoken, self.topology.origins, hosts)
         return ClientCarrier(self, shares, scheme, tls, websocket)
 
     def reload(

@@ -61,6 +61,15 @@ class Topology:
         return {each.config.match: each.pipe for each in self.given if each.pipe is not None}
 
     @property
+    def hosts(self) -> frozenset[str]:
+        """The names of hosts that the file has, in small letters: by these requests may come to its listeners."""
+        places = [place for router in self.routers.values() for place in router.listeners.values()]
+        places += self.via.values()
+        for pipe in self.pipes.values():
+            places += (*pipe.stores.values(), *pipe.metrics.values())
+        return frozenset((*self.settings.hostnames, *(host.lower() for host, _ in places)))
+
+    @property
     def trunk_profile(self) -> str:
         """The profile of the connections between routers; empty: they have no TLS."""
         return self.trunk_tls or ""

@@ -63,7 +63,9 @@ TOP: Final = Section(
         Row("hostnames", _HOSTS, When.NEW_CONNECTIONS,
             "the hosts that clients may name in their open, such as `[amqp.example.org]`: a client that names "
             "another one has come to the wrong network, and is closed with `amqp:not-found`. Name the hosts of your "
-            "tools' URLs, too. Without it, and for clients that name none, every one will do"),
+            "tools' URLs, too. Without it, and for clients that name none, every one will do. HTTP (`admin`, `ws`, "
+            "`wss`) is answered for these hosts, the other hosts of this file, those of the certificate, `localhost` "
+            "and addresses only"),
         Row("admin", admin.FORM, When.AT_ONCE, "who reads the admin listeners, and who may act, [below](#admin)",
             apart=True),
         Row("routers", ROUTERS, When.AT_ONCE,

@@ -57,7 +57,7 @@ async def exchange(port: int, octets: bytes, patience_s: float) -> bytes:
 
 def test_strangers_octets_are_answered_or_closed_and_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
-        admin = AdminServer(Made(lambda: RAW))
+        admin = AdminServer(Made(lambda: RAW), lambda: {"a"})
         _, port = await admin.start(("127.0.0.1", 0))
         rng = random.Random(5)
         unhandled: list[object] = []

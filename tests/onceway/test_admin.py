@@ -139,7 +139,7 @@ class Wide:
 @contextlib.asynccontextmanager
 async def served(source: Source | None = None) -> AsyncIterator[tuple[Probe, str]]:
     """A probe, and the URL of the admin listener of this router, or of one that says RAW."""
-    admin = AdminServer(source or Made(lambda: RAW))
+    admin = AdminServer(source or Made(lambda: RAW), lambda: ())
     url = f"http://{format_host_port(await admin.start(('127.0.0.1', 0)))}"
     try:
         async with Probe(answer_within_s=BOUND_S) as probe:

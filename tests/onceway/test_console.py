@@ -96,8 +96,7 @@ async def test_the_console_of_a_network_is_for_who_started_it(network: LiveNetwo
             async with stranger.get(base + page, allow_redirects=False) as answer:
                 assert answer.status == 403, page
         async with stranger.get(url, headers={"Host": "evil.example:80"}) as answer:
-            assert answer.status == 403
-            assert "evil" not in await answer.text()
+            assert (answer.status, answer.content_type) == (421, "text/plain")
         jar = aiohttp.CookieJar(unsafe=True)  # for an address in place of a name
         async with aiohttp.ClientSession(cookie_jar=jar) as mine:
             async with mine.get(url) as answer:

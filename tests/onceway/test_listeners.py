@@ -33,11 +33,11 @@ AMQP = b"AMQP\x00\x01\x00\x00"
 def asked(row: Listener) -> tuple[bytes, bytes]:
     """What a client sends there, and how the answer begins."""
     if row.protocol == "HTTP":
-        return f"GET {row.live} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode(), b"HTTP/1.1 200"
+        return f"GET {row.live} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), b"HTTP/1.1 200"
     if row.websocket:
         head = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
         key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp"
-        return f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n{key}\r\n\r\n".encode(), b"HTTP/1.1 101"
+        return f"GET / HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{key}\r\n\r\n".encode(), b"HTTP/1.1 101"
     return (encode(Connect("c", 5), 5), b" ") if row.protocol == "MQTT" else (AMQP, AMQP)
 
 

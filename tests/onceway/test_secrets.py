@@ -66,7 +66,7 @@ def mqtt_answers(guarded: Guarded, port: int, password: str, *, secure: bool) ->
 
 def page_answers(port: int, authorization: str) -> bytes:
     """What a page is told that wants a WebSocket with a password in its request."""
-    request = f"GET /{WRONG} HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nAuthorization: {authorization}\r\n\r\n"
+    request = f"GET /{WRONG} HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nAuthorization: {authorization}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=BOUND_S) as connection:
         connection.sendall(request.encode())
         return b"".join(iter(lambda: connection.recv(4_096), b""))

@@ -19,7 +19,7 @@ MASK = b"\x37\xfa\x21\x3d"
 
 
 def listener(*origins: str) -> ListenerWebSocket:
-    return ListenerWebSocket(("amqp", "AMQPWSB10"), origins)
+    return ListenerWebSocket(("amqp", "AMQPWSB10"), origins, {"server.example.com"})
 
 
 def shaken() -> ListenerWebSocket:
@@ -115,7 +115,7 @@ def test_a_large_frame_is_handed_on_as_it_comes() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_one_side_says_the_other_hears_however_it_is_cut(seed: int) -> None:
     rng = random.Random(seed)
-    sides = DialledWebSocket("host", 1, "amqp", rng.randbytes), listener()
+    sides = DialledWebSocket("localhost", 1, "amqp", rng.randbytes), listener()
     said, heard = [b"", b""], [b"", b""]
     for turn in range(60):
         for side in (0, 1):

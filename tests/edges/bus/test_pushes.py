@@ -21,6 +21,7 @@ OTHERS = [
     PLAIN.replace(b"orders", b"orders?a"),
     PLAIN.replace(b"1.1", b"1.0"),
     PLAIN.replace(b"Host: bus\r\n", b""),
+    PLAIN.replace(b"Host: bus", b"Host: attacker.example"),
     PLAIN.replace(b"Host", b"Expect: 100-continue\r\nHost"),
     PLAIN.replace(b"Host", b"Transfer-Encoding: chunked\r\nHost"),
     PLAIN.replace(b"Host", b"Content-Encoding: gzip\r\nHost"),
@@ -88,7 +89,7 @@ def play(*pieces: bytes) -> tuple[list[tuple[str, str, bytes]], bytes, bytes]:
         return (204, "") if body == BODY else (400, "no JSON")
 
     async def go() -> tuple[list[tuple[str, str, bytes]], bytes, bytes]:
-        server = Pushes(push, Aiohttp)
+        server = Pushes(push, Aiohttp, {"bus"})
         connection = _Connection(server)
         transport = Transport(connection)
         connection.connection_made(transport)
