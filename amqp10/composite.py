@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from amqp10.decoder import (
     ARRAY_TYPES,
+    MAX_FIELD_VALUES,
+    MAX_VALUES,
     check_count,
     check_end,
     compound_head,
@@ -171,7 +173,7 @@ def read_descriptor(buf: bytes, offset: int, end: int) -> tuple[int | None, int]
         return buf[offset + 2], offset + 3
     if offset >= end or buf[offset] != 0x00:
         raise DecodeError(DECODE_ERROR, "a described value is missing", offset)
-    descriptor, offset = decode_value(buf, offset + 1, end)
+    descriptor, offset = decode_value(buf, offset + 1, end, MAX_FIELD_VALUES)
     if isinstance(descriptor, ULong):
         return int(descriptor), offset
     if isinstance(descriptor, Symbol):
@@ -253,11 +255,13 @@ def _read_boolean(buf: bytes, offset: int, end: int, where: str) -> tuple[bool, 
     return cast("tuple[bool, int]", read_typed(buf, offset, end, where, (0x56,), "boolean"))
 
 
-def read_typed(buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str) -> tuple[Any, int]:
-    """A value whose constructor is one of these codes."""
+def read_typed(
+    buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str, most: int = MAX_FIELD_VALUES
+) -> tuple[Any, int]:
+    """A value whose constructor is one of these codes. most: how many values may be in it."""
     if offset >= end or buf[offset] not in codes:
         raise wrong_type(buf, offset, end, where, name)
-    return decode_value(buf, offset, end)
+    return decode_value(buf, offset, end, most)
 
 
 def _reader(codes: tuple[int, ...], name: str) -> Reader:
@@ -303,16 +307,23 @@ def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[
     return value.values, stop
 
 
-def _read_map(buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False) -> tuple[dict[Any, Any], int]:
+def _read_map(
+    buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False, most: int = MAX_FIELD_VALUES
+) -> tuple[Mapping[Any, Any], int]:
     """A map with symbols as keys; strings, as some clients send, are accepted."""
-    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map")
+    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map", most)
     for key in value:
         if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
             raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r:.60}, which is no symbol", offset)
     return value, stop
 
 
-def read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
+def read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[Mapping[Any, Any], int]:
+    """Those of a message."""
+    return _read_map(buf, offset, end, where, ulong_keys=True, most=MAX_VALUES)
+
+
+def _read_fields_and_codes(buf: bytes, offset: int, end: int, where: str) -> tuple[Mapping[Any, Any], int]:
     return _read_map(buf, offset, end, where, ulong_keys=True)
 
 
@@ -453,7 +464,7 @@ TIMESTAMP: Final = FieldType(
 )
 MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
 FIELDS: Final = FieldType(_read_map, write_map)
-ANNOTATIONS: Final = FieldType(read_annotations, write_map)
+ANNOTATIONS: Final = FieldType(_read_fields_and_codes, write_map)
 
 
 def _encode_composite(value: Any, depth: int) -> bytes:

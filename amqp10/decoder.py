@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from amqp10.errors import DECODE_ERROR, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
 from amqp10.types import (
+    SECRETLY_HASHED,
     Array,
     Byte,
     Char,
@@ -24,6 +25,7 @@ from amqp10.types import (
     Float,
     Int,
     Long,
+    Map,
     Short,
     Symbol,
     Timestamp,
@@ -37,6 +39,8 @@ MAX_DEPTH: Final = 32
 """Of lists, maps, arrays and described types within each other; the outermost value is at depth 0."""
 MAX_VALUES: Final = 1_000_000
 """List and map entries and array elements in one value."""
+MAX_FIELD_VALUES: Final = 4096
+"""The same in one field of a performative, which is read at once: fields are small, and messages are not read here."""
 MAX_EMPTY: Final = 1024
 """Elements without bytes in one array: a large count costs the sender nothing."""
 
@@ -54,9 +58,11 @@ _unpack_u32: Final = U32.unpack_from
 _unpack_ii: Final = _II.unpack_from
 
 
-def decode_value(buf: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
-    """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is read."""
-    return _decode(buf, offset, len(buf) if end is None else end, 0, [MAX_VALUES])
+def decode_value(buf: bytes, offset: int = 0, end: int | None = None, most: int = MAX_VALUES) -> tuple[Any, int]:
+    """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is read.
+
+    most: how many values may be in it."""
+    return _decode(buf, offset, len(buf) if end is None else end, 0, [most])
 
 
 def skip_value(buf: bytes, offset: int, end: int, depth: int = 0) -> int:
@@ -210,7 +216,7 @@ def compound_head(buf: bytes, offset: int, end: int, wide: bool, at: int) -> tup
 def _spend(budget: list[int], count: int, at: int) -> None:
     budget[0] -= count
     if budget[0] < 0:
-        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"more than {MAX_VALUES} values in one", at)
+        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, "too many values in one", at)
 
 
 def check_count(count: int, room: int, at: int) -> None:
@@ -235,15 +241,19 @@ def _list(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: li
     return values
 
 
-def _map(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> dict[Any, Any]:
+def _map(
+    buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int
+) -> dict[Any, Any] | Map:
     check_count(count, stop - offset, at)
     if count & 1:
         raise DecodeError(DECODE_ERROR, f"a map cannot have {count} entries, an odd number", at)
     _spend(budget, count, at)
-    values: dict[Any, Any] = {}
+    values: dict[Any, Any] | Map = {}
     for _ in range(count >> 1):
         key_at = offset
         key, offset = _decode(buf, offset, stop, depth, budget)
+        if key.__class__ not in SECRETLY_HASHED and values.__class__ is dict:
+            values = Map(values)
         try:
             known = key in values
         except TypeError:
@@ -255,8 +265,8 @@ def _map(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: lis
     return values
 
 
-def _duplicate(values: dict[Any, Any], key: Any, at: int) -> DecodeError:
-    other = next(k for k in values if k == key)
+def _duplicate(values: dict[Any, Any] | Map, key: Any, at: int) -> DecodeError:
+    other = next((k for k in values if k == key), key)  # no NaN equals itself
     if type(other) is type(key) and (not isinstance(key, float) or repr(key) == repr(other)):
         return DecodeError(DECODE_ERROR, f"the map has the key {key!r:.60} twice", at)
     # 1 as a long and as a uint are two keys to AMQP (AMQP 1.6.23), one to a dict.

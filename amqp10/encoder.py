@@ -24,6 +24,7 @@ from amqp10.types import (
     Float,
     Int,
     Long,
+    Map,
     Short,
     Symbol,
     Timestamp,
@@ -186,7 +187,7 @@ def _encode_list(value: list[Any] | tuple[Any, ...], depth: int) -> bytes:
     return encode_list([_encode(entry, depth) for entry in value])
 
 
-def _encode_map(value: dict[Any, Any], depth: int) -> bytes:
+def _encode_map(value: dict[Any, Any] | Map, depth: int) -> bytes:
     depth = _within(depth)
     entries = []
     for key, entry in value.items():
@@ -345,6 +346,7 @@ _ENCODERS: Final[dict[type, Callable[[Any, int], bytes]]] = {
     list: _encode_list,
     tuple: _encode_list,
     dict: _encode_map,
+    Map: _encode_map,
     Array: _encode_array,
     Described: _encode_described,
 }

@@ -27,7 +27,7 @@ from amqp10.composite import (
     required,
     wrong_type,
 )
-from amqp10.decoder import decode_value
+from amqp10.decoder import MAX_FIELD_VALUES, decode_value
 from amqp10.encoder import encode_value
 from amqp10.errors import EncodeError
 from amqp10.types import Described
@@ -118,7 +118,7 @@ def read_state(buf: bytes, offset: int, end: int, where: str = "delivery-state")
     code, position = read_descriptor(buf, offset, end)
     cls = _STATES.get(code)
     if cls is None:
-        return decode_value(buf, offset, end)
+        return decode_value(buf, offset, end, MAX_FIELD_VALUES)
     state, position = read_fields(cls, buf, position, end)
     if cls is Accepted:
         state = ACCEPTED

@@ -33,6 +33,7 @@ class Outgoing:
         "_waiting_link",
         "next_delivery_id",
         "next_transfer_id",
+        "undecided",
         "unsettled",
         "window",
     )
@@ -44,6 +45,8 @@ class Outgoing:
         """Transfer frames that may be sent now."""
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
+        self.undecided: UnsettledRanges[Link] = UnsettledRanges()
+        """Those of which the peer has not told an outcome."""
         self.dispositions = PendingDispositions(session, is_receiver=False)
         # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
         # link, as capacity() is 0 while there are any.
@@ -75,6 +78,12 @@ class Outgoing:
             first = 0 if hint is None else hint
         self.next_delivery_id = first + count
         return first
+
+    def settle(self, first: int, end: int) -> list[tuple[Link, int, int]]:
+        """Either side has settled these; returns those that were unsettled."""
+        if self.undecided.firsts:
+            self.undecided.remove(first, end)
+        return self.unsettled.remove(first, end)
 
     def send_block(self, block: bytes, frames: int) -> None:
         """Write encoded one-frame messages; capacity() has been checked."""
@@ -114,6 +123,7 @@ class Outgoing:
     def drop(self, link: Link) -> None:
         """The link has ended. Ids of deliveries that have not begun are used again: peers accept no gap."""
         self.unsettled.drop(link)
+        self.undecided.drop(link)
         if self._waiting_link is not link:
             return
         unsent = [delivery_id for delivery_id, begins, _ in self._waiting if begins]

@@ -34,7 +34,7 @@ from amqp10.composite import (
     within,
     wrong_type,
 )
-from amqp10.decoder import check_end, compound_head, decode_value, skip_value
+from amqp10.decoder import MAX_FIELD_VALUES, check_end, compound_head, decode_value, skip_value
 from amqp10.encoder import encode_binary, encode_map
 from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.outcomes import (
@@ -388,7 +388,7 @@ def decode_performative(buf: bytes, offset: int, end: int) -> tuple[Performative
 
 
 def _descriptor_text(buf: bytes, offset: int, end: int) -> str:
-    descriptor = decode_value(buf, offset + 1, end)[0]
+    descriptor = decode_value(buf, offset + 1, end, MAX_FIELD_VALUES)[0]
     return f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else f"{descriptor!r:.60}"
 
 

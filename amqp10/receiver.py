@@ -200,7 +200,7 @@ class ReceiverLink(Link):
         unsettled = self.session.incoming.unsettled
         if settled or aborted:
             unsettled.remove(delivery_id, delivery_id + 1)
-        elif not unsettled.find(delivery_id, delivery_id + 1):
+        elif not unsettled.holds(delivery_id):
             settled = True  # by a disposition that came between its frames
         if not aborted and not first.resume:
             self._check_settled(partial.settled)

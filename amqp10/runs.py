@@ -53,7 +53,8 @@ class Transfers(Record):
 
 class Dispositions(Record):
     """The peer's dispositions for deliveries first_id .. last_id (inclusive) of this link: sent by this side on a
-    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out. A
+    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out. Without
+    settlement only outcomes of a receiver are told, and of each delivery the first one: what follows has no effect. A
     receiver may speak of a delivery before it has all of it (`SenderLink.open_delivery`)."""
 
     __slots__ = ("first_id", "last_id", "link", "settled", "state")

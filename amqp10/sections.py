@@ -42,7 +42,7 @@ from amqp10.composite import (
     read_typed,
     write_map,
 )
-from amqp10.decoder import compound_head, decode_value
+from amqp10.decoder import MAX_VALUES, compound_head, decode_value
 from amqp10.decoder import skip_value as skip
 from amqp10.encoder import encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
@@ -287,7 +287,8 @@ class Message:
                 chunk, offset = read_typed(payload, offset, end, "data", (0xA0, 0xB0), "binary")
                 chunks.append(chunk)
             elif code == AMQP_SEQUENCE:
-                values, offset = read_typed(payload, offset, end, "amqp-sequence", (0x45, 0xC0, 0xD0), "list")
+                codes = (0x45, 0xC0, 0xD0)
+                values, offset = read_typed(payload, offset, end, "amqp-sequence", codes, "list", MAX_VALUES)
                 lists.append(values)
             elif code == APPLICATION_PROPERTIES:
                 message.application_properties, offset = _read_application_properties(payload, offset, end)
@@ -465,7 +466,7 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
 
 
 def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dict[str, Any], int]:
-    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map")
+    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map", MAX_VALUES)
     for key in values:
         if not isinstance(key, str):
             raise DecodeError(

@@ -79,6 +79,7 @@ class SenderLink(Link):
         self.delivery_count += count
         if not settled:
             outgoing.unsettled.add(first, first + count, self)
+            outgoing.undecided.add(first, first + count, self)
         room = session.connection.remote_max_frame_size
         handle = self.handle
         assert handle is not None
@@ -185,17 +186,19 @@ class SenderLink(Link):
     def abort(self) -> None:
         """End the open delivery: it is void, and settled at both sides (AMQP 2.6.14)."""
         delivery_id = self._end_part(b"", ends=True)
-        self.session.outgoing.unsettled.remove(delivery_id, delivery_id + 1)
+        self.session.outgoing.settle(delivery_id, delivery_id + 1)
         transfer = Transfer(handle=self.handle or 0, aborted=True)
         self.session.outgoing.send_frame(self, delivery_id, False, transfer.encode())
 
     def _next_delivery(self, *, unsettled: bool) -> int:
         """Use one credit for a delivery, and return its id."""
-        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
+        outgoing = self.session.outgoing
+        delivery_id = outgoing.take_delivery_ids(1, None)
         self.credit -= 1
         self.delivery_count += 1
         if unsettled:
-            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+            outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+            outgoing.undecided.add(delivery_id, delivery_id + 1, self)
         return delivery_id
 
     def _end_part(self, payload: bytes, *, ends: bool) -> int:
@@ -222,7 +225,7 @@ class SenderLink(Link):
         if self._state is not ATTACHED:
             return
         session = self.session
-        if settled and not session.outgoing.unsettled.remove(first_id, last_id + 1):
+        if settled and not session.outgoing.settle(first_id, last_id + 1):
             return
         session.outgoing.dispositions.add(first_id, last_id, state, settled)
 

@@ -27,7 +27,7 @@ from amqp10.events import LinkAttached, LinkAttaching, LinkDetached, SessionEnde
 from amqp10.incoming import Incoming
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED, NEW, Link
 from amqp10.outgoing import Outgoing
-from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Transfer
+from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Received, Transfer
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
@@ -128,6 +128,7 @@ class Session:
         assert not (outgoing.waiting and outgoing.window), f"{self!r}: frames wait while the window is open"
         incoming.unsettled.check_invariants(incoming.next_delivery_id)
         outgoing.unsettled.check_invariants(outgoing.next_delivery_id)
+        outgoing.undecided.check_invariants(outgoing.next_delivery_id)
         for link in self.links:
             assert link.handle is None or self._by_handle[link.handle] is link, f"{link!r}: its handle is another's"
             link.check_invariants()
@@ -301,7 +302,18 @@ class Session:
         end = begin + 1 if first == last else begin + difference(last, first) + 1
         if end > next_id:  # deliveries that have not been sent have no state
             end = next_id
-        found = side.unsettled.remove(begin, end) if settled else side.unsettled.find(begin, end)
+        found: list[tuple[Link, int, int]]
+        if is_receiver:
+            if settled:
+                found = self.outgoing.settle(begin, end)
+            elif state is None or state.__class__ is Received:
+                return  # AMQP 3.4.1: no outcome
+            else:  # AMQP 3.4: an outcome is final, so it is told once, however often the peer repeats itself
+                found = self.outgoing.undecided.remove(begin, end)
+        elif settled:
+            found = self.incoming.unsettled.remove(begin, end)
+        else:
+            return  # what a sender says of deliveries that it has not settled changes nothing
         for link, low, high in found:
             if events:
                 event = events[-1]

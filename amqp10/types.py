@@ -2,18 +2,20 @@
 
     null None | boolean bool | ubyte .. ulong UByte .. ULong | byte .. long Byte .. Long | float Float | double float
     decimal32/64/128 Decimal32/64/128 | char Char | timestamp Timestamp | uuid uuid.UUID | binary bytes | string str
-    symbol Symbol | list list | map dict | array Array | described Described
+    symbol Symbol | list list | map dict or Map | array Array | described Described
 
 Decoding yields exactly these, so what was decoded is encoded as the same value again. A plain int is encoded as a long.
+A map whose keys are all strings, symbols and binaries is a dict, and every other one is a Map.
 The sized integers are ints, Symbol and Char are strs: they compare and hash like the plain ones, so a dict with Symbol
 keys is read with plain strings. Ranges are checked when a value is encoded, not when it is made. Next: codec.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 
 class _Int(int):
@@ -168,3 +170,70 @@ class Array:
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "values", tuple(values))
         object.__setattr__(self, "descriptors", tuple(descriptors))
+
+
+SECRETLY_HASHED: Final = frozenset((str, Symbol, Char, bytes))
+"""The types whose hash has a secret of this process in it: no sender can choose keys that have one hash."""
+
+
+class Map(MutableMapping[Any, Any]):
+    """A map with keys of other types than those in SECRETLY_HASHED; it is read and changed like a dict.
+
+    Whoever sends a map chooses its keys, and Python hashes numbers and UUIDs by their value alone: a dict takes n * n
+    steps for n keys of one hash. Here entries are found by octets that stand for the key. Keys are equal as in a dict:
+    1, True and 1.0 are one key.
+    """
+
+    __slots__ = ("_entries",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()) -> None:
+        self._entries: dict[str | bytes, tuple[Any, Any]] = {}
+        self.update(entries)
+
+    def __getitem__(self, key: Any) -> Any:
+        entry = self._entries.get(_place_of(key))
+        if entry is None:
+            raise KeyError(key)
+        return entry[1]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        place = _place_of(key)
+        self._entries[place] = (self._entries.get(place, (key,))[0], value)
+
+    def __delitem__(self, key: Any) -> None:
+        if self._entries.pop(_place_of(key), None) is None:
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return _place_of(key) in self._entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return len(self) == len(other) and all(key in self and self[key] == value for key, value in other.items())
+
+    def __repr__(self) -> str:
+        return f"Map({{{', '.join(f'{key!r}: {value!r}' for key, value in self._entries.values())}}})"
+
+
+def _place_of(key: Any) -> str | bytes:
+    """What stands for a key: equal for equal keys, and hashed with the secret. TypeError where a dict raises it."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return b"b" + key
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    if isinstance(key, int):
+        return b"%d" % key
+    if isinstance(key, uuid.UUID):
+        return b"u" + key.bytes
+    hash(key)
+    return b"v" + repr(key).encode("utf-8", "surrogatepass")

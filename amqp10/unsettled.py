@@ -8,7 +8,7 @@ the owner's. Next: session.py, which has one for each direction.
 from __future__ import annotations
 
 from bisect import bisect_right
-from operator import eq, le
+from operator import le
 from typing import Final, Generic, TypeVar
 
 LinkT = TypeVar("LinkT")
@@ -20,65 +20,68 @@ class UnsettledRanges(Generic[LinkT]):
     """Ascending, disjoint, half-open ranges [first, end) labelled with a link.
 
     An emptied range stays in place until a sweep, so settling in any order is O(log n) per range; only
-    splitting a range inserts.
+    splitting a range inserts. The ranges of a link that was dropped count as emptied.
     """
 
-    __slots__ = ("_emptied", "_ends", "_firsts", "_head", "_links")
+    __slots__ = ("_dropped", "_emptied", "_ends", "_head", "_held", "_links", "_skips", "firsts")
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
+        self.firsts: list[int] = []
+        """Where the ranges begin, emptied ones included. Empty: nothing is unsettled."""
         self._ends: list[int] = []
         self._links: list[LinkT] = []
+        # Of an emptied range: how many from it on are emptied, at least. Looks shorten the way of later ones, as the
+        # path compression of a union-find does: nobody makes us go over emptied ranges again and again.
+        self._skips: list[int] = []
         self._head = 0
         self._emptied = 0
+        self._held: dict[LinkT, int] = {}  # ranges that are not emptied
+        self._dropped: set[LinkT] = set()
 
     def __len__(self) -> int:
         """How many ranges are held."""
-        return len(self._firsts) - self._emptied
+        return len(self.firsts) - self._emptied
 
     def add(self, first: int, end: int, link: LinkT) -> None:
-        """Deliveries first .. end - 1 of this link, all newer than any added before."""
+        """Deliveries first .. end - 1 of this link, which was not dropped; all newer than any added before."""
         ends = self._ends
         last = len(ends) - 1
-        if last >= self._head and ends[last] == first and self._links[last] is link and self._firsts[last] < first:
+        if last >= self._head and ends[last] == first and self._links[last] is link and self.firsts[last] < first:
             ends[last] = end
             return
         assert not ends or ends[last] <= first, "delivery-ids only grow"
-        self._firsts.append(first)
+        self.firsts.append(first)
         ends.append(end)
         self._links.append(link)
+        self._skips.append(1)
+        held = self._held
+        held[link] = held.get(link, 0) + 1
 
-    def find(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
-        """The unsettled part of [first, end), as (link, first, end) in order."""
-        firsts, ends, head = self._firsts, self._ends, self._head
-        if not firsts or first >= end:
-            return []
-        if firsts[head] <= first and end <= ends[head]:  # within the oldest: the usual case
-            return [(self._links[head], first, end)]
-        index = max(bisect_right(firsts, first, head) - 1, head)
-        found: list[tuple[LinkT, int, int]] = []
-        while index < len(firsts) and firsts[index] < end:
-            low, high = max(firsts[index], first), min(ends[index], end)
-            if low < high:
-                found.append((self._links[index], low, high))
-            index += 1
-        return found
+    def holds(self, number: int) -> bool:
+        """Whether this delivery is unsettled."""
+        index = bisect_right(self.firsts, number, self._head) - 1
+        return index >= self._head and number < self._ends[index] and self._links[index] not in self._dropped
 
     def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
         """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
-        firsts, ends, links = self._firsts, self._ends, self._links
+        firsts, ends, links = self.firsts, self._ends, self._links
         if not firsts or end <= firsts[self._head]:  # settled before
             return []
         if len(firsts) == 1 and firsts[0] == first and ends[0] == end and first < end:  # all there is
             link = links.pop()
             firsts.clear()
             ends.clear()
+            self._skips.clear()
+            self._held[link] -= 1
             self._head = self._emptied = 0
             return [(link, first, end)]
         index = max(bisect_right(firsts, first, self._head) - 1, self._head)
         removed: list[tuple[LinkT, int, int]] = []
         while index < len(firsts) and firsts[index] < end:
             range_first, range_end, link = firsts[index], ends[index], links[index]
+            if range_first == range_end or link in self._dropped:
+                index = self._behind_emptied(index)
+                continue
             low, high = max(range_first, first), min(range_end, end)
             if low < high:
                 removed.append((link, low, high))
@@ -86,6 +89,7 @@ class UnsettledRanges(Generic[LinkT]):
                     if high == range_end:
                         ends[index] = range_first
                         self._emptied += 1
+                        self._held[link] -= 1
                     else:
                         firsts[index] = high
                 else:
@@ -95,44 +99,68 @@ class UnsettledRanges(Generic[LinkT]):
                         firsts.insert(index, high)
                         ends.insert(index, range_end)
                         links.insert(index, link)
+                        self._skips.insert(index, 1)
+                        self._held[link] += 1
             index += 1
         if self._emptied:
             self._sweep()
         return removed
 
     def drop(self, link: LinkT) -> None:
-        """Forget all deliveries of a link."""
-        for index in range(self._head, len(self._links)):
-            if self._links[index] is link and self._firsts[index] < self._ends[index]:
-                self._ends[index] = self._firsts[index]
-                self._emptied += 1
-        self._sweep()
+        """Forget all deliveries of a link, which has ended."""
+        held = self._held.pop(link, 0)
+        if held:
+            self._dropped.add(link)
+            self._emptied += held
+            self._sweep()
 
     def check_invariants(self, next_id: int | None) -> None:
         """next_id: of the session's next delivery; None: there has been none."""
-        firsts, ends = self._firsts, self._ends
-        assert len(firsts) == len(ends) == len(self._links), "ranges, ends and links differ in number"
-        assert self._emptied == sum(map(eq, firsts, ends)), "empty ranges are miscounted"
+        firsts, ends = self.firsts, self._ends
+        assert len(firsts) == len(ends) == len(self._links) == len(self._skips), "lists differ in length"
+        emptied = [self._is_empty(index) for index in range(len(firsts))]
+        assert self._emptied == sum(emptied), "empty ranges are miscounted"
+        assert len(firsts) - self._emptied == sum(self._held.values()), "the ranges of links are miscounted"
         assert all(map(le, firsts, ends)), "a range ends before it begins"
         assert all(map(le, ends, firsts[1:])), "ranges overlap or are out of order"
-        assert firsts[: self._head] == ends[: self._head], "an unsettled range is skipped"
+        assert all(emptied[: self._head]), "an unsettled range is skipped"
+        for index, skip in enumerate(self._skips):
+            assert skip == 1 or all(emptied[index : index + skip]), "an unsettled range is skipped over"
         assert not ends or (next_id is not None and ends[-1] <= next_id), "a delivery that has not begun is unsettled"
 
+    def _is_empty(self, index: int) -> bool:
+        return self.firsts[index] == self._ends[index] or self._links[index] in self._dropped
+
+    def _behind_emptied(self, index: int) -> int:
+        """The first range behind this emptied one that is not emptied."""
+        skips = self._skips
+        stop = index
+        while stop < len(skips) and self._is_empty(stop):
+            stop += skips[stop]
+        while index < stop:
+            step, skips[index] = skips[index], stop - index
+            index += step
+        return stop
+
     def _sweep(self) -> None:
-        firsts, ends = self._firsts, self._ends
+        firsts, ends, links, dropped = self.firsts, self._ends, self._links, self._dropped
         if self._emptied == len(firsts):
             firsts.clear()
             ends.clear()
-            self._links.clear()
+            links.clear()
+            self._skips.clear()
+            dropped.clear()
             self._head = self._emptied = 0
             return
         head = self._head
-        while ends[head] == firsts[head]:
+        while ends[head] == firsts[head] or links[head] in dropped:
             head += 1
         self._head = head
         if self._emptied > _COMPACT_ABOVE and self._emptied * 2 > len(firsts):
-            kept = [index for index in range(head, len(firsts)) if firsts[index] < ends[index]]
-            self._firsts = [firsts[index] for index in kept]
+            kept = [index for index in range(head, len(firsts)) if not self._is_empty(index)]
+            self.firsts = [firsts[index] for index in kept]
             self._ends = [ends[index] for index in kept]
-            self._links = [self._links[index] for index in kept]
+            self._links = [links[index] for index in kept]
+            self._skips = [1] * len(kept)
             self._head = self._emptied = 0
+            dropped.clear()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import uuid
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from amqp10.types import (
     Float,
     Int,
     Long,
+    Map,
     Short,
     Symbol,
     UByte,
@@ -377,6 +379,39 @@ def test_subclass_is_encoded_as_its_base() -> None:
 def test_value_without_amqp_form_is_an_encode_error(value: Any) -> None:
     with pytest.raises(EncodeError):
         encode_value(value)
+
+
+def test_a_map_of_other_keys_than_text_is_read_like_a_dict() -> None:
+    keys = [uuid.UUID(int=7), ULong(5), 1.5, -0.0, None, True, b"i5", "5", Decimal32(b"1234")]
+    encoded = encode_value(dict(zip(keys, range(9), strict=True)))
+    decoded, _ = decode_value(encoded)
+    assert isinstance(decoded, Map)
+    assert [decoded[key] for key in keys] == [*range(9)]
+    assert decoded[5] == decoded[5.0] == 1
+    assert decoded == dict(decoded)
+    assert dict(decoded) == decoded
+    assert (encode_value(decoded), len(decoded), b"5" in decoded) == (encoded, 9, False)
+    del decoded[1]
+    decoded[5] = "new"
+    assert (len(decoded), decoded[ULong(5)], decoded == dict(zip(keys, range(9), strict=True))) == (8, "new", False)
+
+
+@pytest.mark.parametrize("number", [1, 1 << 61])
+def test_keys_that_have_one_hash_are_compared_with_nobody(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python hashes a UUID as its number modulo 2**61 - 1, in every process."""
+    keys = [uuid.UUID(int=number + n * (2**61 - 1)) for n in range(200)]
+    octets = b"".join(b"\x98" + key.bytes + b"\x40" for key in keys)
+    compared = 0
+    plain = uuid.UUID.__eq__
+
+    def counted(self: uuid.UUID, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return plain(self, other)
+
+    monkeypatch.setattr(uuid.UUID, "__eq__", counted)
+    decoded, _ = decode_value(b"\xd1" + (len(octets) + 4).to_bytes(4, "big") + b"\0\0\x01\x90" + octets)
+    assert (len(decoded), compared) == (200, 0)
 
 
 def test_symbol_is_found_by_plain_string() -> None:

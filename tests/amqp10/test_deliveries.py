@@ -220,7 +220,7 @@ def test_a_transfer_with_a_state_comes_alone() -> None:
     ],
 )
 @pytest.mark.parametrize("settled", [True, False])
-def test_states_of_all_kinds_pass_both_ways(state: DeliveryState | None, settled: bool) -> None:
+def test_outcomes_and_settlements_pass_both_ways(state: DeliveryState | None, settled: bool) -> None:
     pair = Pair()
     sender, link = pair.publishing()
     sender.send([b"1", b"2", b"3"], [b""] * 3)
@@ -228,8 +228,22 @@ def test_states_of_all_kinds_pass_both_ways(state: DeliveryState | None, settled
     link.dispose(0, 1, state, False)
     sender.dispose(2, 2, state, settled)
     at_client, at_server = pair.pump()
-    assert at_client == [Dispositions(sender, 0, 1, state, False)]
-    assert at_server == [Dispositions(link, 2, 2, state, settled)]
+    outcome = state is not None and not isinstance(state, Received)
+    assert at_client == ([Dispositions(sender, 0, 1, state, False)] if outcome else [])
+    assert at_server == ([Dispositions(link, 2, 2, state, settled)] if settled else [])
+
+
+def test_an_outcome_is_told_once_and_is_final() -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    sender.send([b"1", b"2", b"3"], [b""] * 3)
+    pair.pump()
+    link.dispose(0, 1, ACCEPTED, False)
+    assert pair.pump()[0] == [Dispositions(sender, 0, 1, ACCEPTED, False)]
+    link.dispose(0, 2, RELEASED, False)
+    assert pair.pump()[0] == [Dispositions(sender, 2, 2, RELEASED, False)]
+    link.dispose(0, 2, ACCEPTED, True)
+    assert pair.pump()[0] == [Dispositions(sender, 0, 2, ACCEPTED, True)]
 
 
 def test_adjacent_equal_dispositions_are_one_range() -> None:

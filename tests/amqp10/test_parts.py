@@ -8,6 +8,7 @@ import pytest
 
 from amqp10 import (
     ACCEPTED,
+    RELEASED,
     Dispositions,
     LinkAttaching,
     LocalProtocolError,
@@ -241,8 +242,9 @@ def test_a_receiver_may_speak_of_an_open_delivery() -> None:
     wire = Wire()
     link = wire.attach_receiver()
     delivery_id = link.begin(b"t", b"ab")
-    (event,) = wire.send(Disposition(True, 0, 0, False, Received(0, 2)))
-    assert event == Dispositions(link, delivery_id, delivery_id, Received(0, 2), False)
+    assert wire.send(Disposition(True, 0, 0, False, Received(0, 2))) == []
+    (event,) = wire.send(Disposition(True, 0, 0, False, RELEASED))
+    assert event == Dispositions(link, delivery_id, delivery_id, RELEASED, False)
     assert link.open_delivery == delivery_id
 
 

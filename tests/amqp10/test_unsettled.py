@@ -16,12 +16,13 @@ def test_ranges_say_what_a_dict_says(seed: int) -> None:
     ranges: UnsettledRanges[str] = UnsettledRanges()
     model: dict[int, str] = {}
     top = rng.choice((0, 1000))
+    labels = ["a0", "b0", "c0"]
     for _ in range(2000):
         kind = rng.random()
         if kind < 0.4:
             top += rng.choice((0, 0, 1, 5))
             count = rng.choice((1, 1, 2, 30))
-            link = rng.choice("abc")
+            link = rng.choice(labels)
             ranges.add(top, top + count, link)
             model.update((number, link) for number in range(top, top + count))
             top += count
@@ -29,18 +30,19 @@ def test_ranges_say_what_a_dict_says(seed: int) -> None:
             low = min(model, default=top)
             first = rng.randrange(low - 2, top + 3)
             end = first + rng.choice((1, 1, 3, 40, 300))
-            found = ranges.find(first, end)
-            assert [(number, link) for link, low, high in found for number in range(low, high)] == [
-                (number, model[number]) for number in range(first, end) if number in model
+            assert [ranges.holds(number) for number in range(first, end)] == [
+                number in model for number in range(first, end)
             ]
-            if rng.random() < 0.8:
-                assert ranges.remove(first, end) == found
-                for number in range(first, end):
-                    model.pop(number, None)
+            found = ranges.remove(first, end)
+            assert [(number, link) for link, low, high in found for number in range(low, high)] == [
+                (number, model.pop(number)) for number in range(first, end) if number in model
+            ]
         else:
-            link = rng.choice("abc")
+            link = rng.choice(labels)
             ranges.drop(link)
             model = {number: its for number, its in model.items() if its != link}
+            labels[labels.index(link)] = f"{link[0]}{int(link[1:]) + 1}"  # a link that has ended gets none
+        ranges.check_invariants(top)
     ranges.remove(0, top + 1)
     assert len(ranges) == 0
 
@@ -61,7 +63,32 @@ def test_one_delivery_that_is_never_settled_keeps_nothing_else() -> None:
         ranges.add(number, number + 1, "ab"[number % 2])
         ranges.remove(number, number + 1)
     assert len(ranges) == 1
-    assert len(ranges._firsts) < 1000
+    assert len(ranges.firsts) < 1000
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_emptied_ranges_are_gone_over_once(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    plain = UnsettledRanges._is_empty
+
+    def counted(self: UnsettledRanges[str], index: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return plain(self, index)
+
+    monkeypatch.setattr(UnsettledRanges, "_is_empty", counted)
+    ranges: UnsettledRanges[str] = UnsettledRanges()
+    for number in range(1_000):
+        ranges.add(number, number + 1, "ab"[number % 2] if number < 502 else f"{number}")
+    for number in range(502, 1_000):
+        if drops:
+            ranges.drop(f"{number}")
+        else:
+            ranges.remove(number, number + 1)
+    for first in [*range(502, 1_000)] * 4:
+        assert ranges.remove(first, 1_000) == []
+    assert (len(ranges), len(ranges.firsts)) == (502, 1_000)
+    assert looks < 10_000
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
@@ -41,14 +41,14 @@ def attempt(read: Callable[..., Any], *args: Any) -> Any:
 
 def same(a: Any, b: Any) -> bool:
     """Equal to AMQP: of one type and of one value, all the way down."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):  # dict or Map
+        return same(list(a), list(b)) and same(list(a.values()), list(b.values()))
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
         return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return same(list(a.keys()), list(b.keys())) and same(list(a.values()), list(b.values()))
     if isinstance(a, Described):
         return same(a.descriptor, b.descriptor) and same(a.value, b.value)
     if isinstance(a, Array):
