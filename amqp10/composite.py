@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 from amqp10.decoder import (
     ARRAY_TYPES,
     MAX_FIELD_VALUES,
-    MAX_VALUES,
     check_count,
     check_end,
     compound_head,
@@ -173,7 +172,7 @@ def read_descriptor(buf: bytes, offset: int, end: int) -> tuple[int | None, int]
         return buf[offset + 2], offset + 3
     if offset >= end or buf[offset] != 0x00:
         raise DecodeError(DECODE_ERROR, "a described value is missing", offset)
-    descriptor, offset = decode_value(buf, offset + 1, end, MAX_FIELD_VALUES)
+    descriptor, offset = decode_value(buf, offset + 1, end, [MAX_FIELD_VALUES])
     if isinstance(descriptor, ULong):
         return int(descriptor), offset
     if isinstance(descriptor, Symbol):
@@ -256,12 +255,18 @@ def _read_boolean(buf: bytes, offset: int, end: int, where: str) -> tuple[bool, 
 
 
 def read_typed(
-    buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str, most: int = MAX_FIELD_VALUES
+    buf: bytes,
+    offset: int,
+    end: int,
+    where: str,
+    codes: tuple[int, ...],
+    name: str,
+    budget: list[int] | None = None,
 ) -> tuple[Any, int]:
-    """A value whose constructor is one of these codes. most: how many values may be in it."""
+    """A value whose constructor is one of these codes. budget: as for `decode_value`; that of a field, unless given."""
     if offset >= end or buf[offset] not in codes:
         raise wrong_type(buf, offset, end, where, name)
-    return decode_value(buf, offset, end, most)
+    return decode_value(buf, offset, end, [MAX_FIELD_VALUES] if budget is None else budget)
 
 
 def _reader(codes: tuple[int, ...], name: str) -> Reader:
@@ -308,23 +313,20 @@ def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[
 
 
 def _read_map(
-    buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False, most: int = MAX_FIELD_VALUES
+    buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False, budget: list[int] | None = None
 ) -> tuple[Mapping[Any, Any], int]:
     """A map with symbols as keys; strings, as some clients send, are accepted."""
-    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map", most)
+    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map", budget)
     for key in value:
         if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
             raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r:.60}, which is no symbol", offset)
     return value, stop
 
 
-def read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[Mapping[Any, Any], int]:
-    """Those of a message."""
-    return _read_map(buf, offset, end, where, ulong_keys=True, most=MAX_VALUES)
-
-
-def _read_fields_and_codes(buf: bytes, offset: int, end: int, where: str) -> tuple[Mapping[Any, Any], int]:
-    return _read_map(buf, offset, end, where, ulong_keys=True)
+def read_annotations(
+    buf: bytes, offset: int, end: int, where: str, budget: list[int] | None = None
+) -> tuple[Mapping[Any, Any], int]:
+    return _read_map(buf, offset, end, where, ulong_keys=True, budget=budget)
 
 
 def _read_message_id(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
@@ -464,7 +466,7 @@ TIMESTAMP: Final = FieldType(
 )
 MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
 FIELDS: Final = FieldType(_read_map, write_map)
-ANNOTATIONS: Final = FieldType(_read_fields_and_codes, write_map)
+ANNOTATIONS: Final = FieldType(read_annotations, write_map)
 
 
 def _encode_composite(value: Any, depth: int) -> bytes:

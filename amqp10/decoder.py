@@ -39,7 +39,7 @@ MAX_DEPTH: Final = 32
 """Of lists, maps, arrays and described types within each other; the outermost value is at depth 0."""
 MAX_VALUES: Final = 1_000_000
 """List and map entries and array elements in one value."""
-MAX_FIELD_VALUES: Final = 4096
+MAX_FIELD_VALUES: Final = 2048
 """The same in one field of a performative, which is read at once: fields are small, and messages are not read here."""
 MAX_EMPTY: Final = 1024
 """Elements without bytes in one array: a large count costs the sender nothing."""
@@ -58,11 +58,13 @@ _unpack_u32: Final = U32.unpack_from
 _unpack_ii: Final = _II.unpack_from
 
 
-def decode_value(buf: bytes, offset: int = 0, end: int | None = None, most: int = MAX_VALUES) -> tuple[Any, int]:
+def decode_value(
+    buf: bytes, offset: int = 0, end: int | None = None, budget: list[int] | None = None
+) -> tuple[Any, int]:
     """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is read.
 
-    most: how many values may be in it."""
-    return _decode(buf, offset, len(buf) if end is None else end, 0, [most])
+    budget: how many values may be in it, less afterwards; MAX_VALUES, unless given."""
+    return _decode(buf, offset, len(buf) if end is None else end, 0, [MAX_VALUES] if budget is None else budget)
 
 
 def skip_value(buf: bytes, offset: int, end: int, depth: int = 0) -> int:

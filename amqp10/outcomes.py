@@ -118,7 +118,7 @@ def read_state(buf: bytes, offset: int, end: int, where: str = "delivery-state")
     code, position = read_descriptor(buf, offset, end)
     cls = _STATES.get(code)
     if cls is None:
-        return decode_value(buf, offset, end, MAX_FIELD_VALUES)
+        return decode_value(buf, offset, end, [MAX_FIELD_VALUES])
     state, position = read_fields(cls, buf, position, end)
     if cls is Accepted:
         state = ACCEPTED

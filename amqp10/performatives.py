@@ -388,7 +388,7 @@ def decode_performative(buf: bytes, offset: int, end: int) -> tuple[Performative
 
 
 def _descriptor_text(buf: bytes, offset: int, end: int) -> str:
-    descriptor = decode_value(buf, offset + 1, end, MAX_FIELD_VALUES)[0]
+    descriptor = decode_value(buf, offset + 1, end, [MAX_FIELD_VALUES])[0]
     return f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else f"{descriptor!r:.60}"
 
 

@@ -23,6 +23,7 @@ from amqp10.annotations import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     message_annotation,
+    misplaced,
     read_section,
     section_head,
 )
@@ -45,9 +46,11 @@ from amqp10.composite import (
 from amqp10.decoder import MAX_VALUES, compound_head, decode_value
 from amqp10.decoder import skip_value as skip
 from amqp10.encoder import encode_value
-from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, DecodeError, EncodeError
 from amqp10.types import Raw
 
+MOST_READ: Final = 8192
+"""Sections and values of a message that a router reads as a whole, in one turn."""
 _GROUP_ID: Final = 10  # its place among the properties
 _NAMES: Final = {
     DELIVERY_ANNOTATIONS: "delivery-annotations",
@@ -260,10 +263,13 @@ class Message:
         return cls(Data(Raw(payload, reason)))
 
     @classmethod
-    def decode(cls, payload: bytes) -> Message:
+    def decode(cls, payload: bytes, most: int = MAX_VALUES) -> Message:
         """The message in a payload; DecodeError if it is malformed. A payload without body, as some clients send, is
-        read as amqp-value null."""
+        read as amqp-value null.
+
+        most: how many sections it may have, and values in maps and lists, together."""
         message = cls()
+        budget = [most]
         chunks: list[bytes] = []
         lists: list[list[Any]] = []
         last = 0
@@ -276,24 +282,27 @@ class Message:
             if code < last or (code == last and code not in (DATA, AMQP_SEQUENCE)) or (DATA <= last < code < FOOTER):
                 raise DecodeError(DECODE_ERROR, f"section 0x{code:02x} cannot come after section 0x{last:02x}", at)
             last = code
+            budget[0] -= 1
+            if budget[0] < 0:
+                raise DecodeError(RESOURCE_LIMIT_EXCEEDED, "the message has too many sections and values", at)
             if code == HEADER:
                 message.header, offset = read_fields(Header, payload, offset, end)
             elif code == PROPERTIES:
                 message.properties, offset = read_fields(Properties, payload, offset, end)
             elif code == AMQP_VALUE:
-                value, offset = decode_value(payload, offset, end)
+                value, offset = decode_value(payload, offset, end, budget)
                 message.body = AmqpValue(value)
             elif code == DATA:
                 chunk, offset = read_typed(payload, offset, end, "data", (0xA0, 0xB0), "binary")
                 chunks.append(chunk)
             elif code == AMQP_SEQUENCE:
                 codes = (0x45, 0xC0, 0xD0)
-                values, offset = read_typed(payload, offset, end, "amqp-sequence", codes, "list", MAX_VALUES)
+                values, offset = read_typed(payload, offset, end, "amqp-sequence", codes, "list", budget)
                 lists.append(values)
             elif code == APPLICATION_PROPERTIES:
-                message.application_properties, offset = _read_application_properties(payload, offset, end)
+                message.application_properties, offset = _read_application_properties(payload, offset, end, budget)
             else:
-                annotations, offset = read_annotations(payload, offset, end, _NAMES[code])
+                annotations, offset = read_annotations(payload, offset, end, _NAMES[code], budget)
                 if code == MESSAGE_ANNOTATIONS:
                     message.message_annotations = annotations
                 elif code == DELIVERY_ANNOTATIONS:
@@ -336,7 +345,8 @@ def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
 
 
 class Glance:
-    """Sections before the body of one payload, each decoded when it is first looked at; DecodeError where it cannot be.
+    """Sections before the body of one payload, each decoded when it is first looked at; DecodeError where it cannot be,
+    or has more than MAX_FIELD_VALUES values.
 
     An absent section is an empty one.
     """
@@ -429,13 +439,16 @@ _BODY: Final = 0
 
 def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
     found: dict[int, Stretch] = {}
-    offset, end = 0, len(payload)
+    offset, end, last = 0, len(payload), 0
     while offset < end:
         code, start = payload[offset + 2] if offset + 5 <= end else 0, offset + 3
         if not (payload[offset : offset + 2] == b"\x00\x53" and HEADER <= code <= FOOTER):
             code, start = read_section(payload, offset, end)
         if code > APPLICATION_PROPERTIES:
             break
+        if code <= last:
+            raise misplaced(offset)
+        last = code
         short = payload[start] in (0xC0, 0xC1) if start < end - 1 else False
         offset = start + 2 + payload[start + 1] if short else skip(payload, start, end)
         if offset > end:
@@ -448,11 +461,14 @@ def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
 def group_id(payload: bytes) -> tuple[str | None, int]:
     """The group-id of the properties, None if there is none or it is no string; and how many bytes say so: payloads
     that begin with the same ones have the same group-id. 0: the payload has too little to say that."""
-    offset, end = 0, len(payload)
+    offset, end, last = 0, len(payload), 0
     while offset < end:
         code, value_at = read_section(payload, offset, end)
         if code > PROPERTIES:
             return None, value_at
+        if code <= last:
+            raise misplaced(offset)
+        last = code
         if code == PROPERTIES and value_at < end:
             wide = payload[value_at] == 0xD0
             if not wide and payload[value_at] != 0xC0:
@@ -465,8 +481,10 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
     return None, 0
 
 
-def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dict[str, Any], int]:
-    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map", MAX_VALUES)
+def _read_application_properties(
+    buf: bytes, offset: int, end: int, budget: list[int] | None = None
+) -> tuple[Mapping[str, Any], int]:
+    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map", budget)
     for key in values:
         if not isinstance(key, str):
             raise DecodeError(

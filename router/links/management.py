@@ -31,7 +31,7 @@ from amqp10.errors import (
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, Transfers
-from amqp10.sections import AmqpValue, Message, Properties
+from amqp10.sections import MOST_READ, AmqpValue, Message, Properties
 from amqp10.termini import Target
 from amqp10.types import Int, Symbol
 from router.core import messages as m
@@ -224,7 +224,7 @@ class ManagementLink(AnonymousLink):
         connection, router = self.connection, self.connection.router
         check_may_read(connection)
         assert router.management is not None
-        message = Message.decode(payload)
+        message = Message.decode(payload, MOST_READ)
         reply_to = message.properties.reply_to if message.properties is not None else None
         if not reply_to:
             raise RemoteProtocolError(INVALID_FIELD, "properties.reply-to: is missing: the answer has no place to go")

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from amqp10.errors import DecodeError
-from amqp10.sections import AmqpValue, Data, Header, Message
+from amqp10.sections import MOST_READ, AmqpValue, Data, Glance, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, Timestamp, UByte, ULong
 from mqtt import Properties, Publish, name_fault
@@ -125,7 +125,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     if message_format:
         return Unfit.NO_FORM
     try:
-        message = Message.decode(payload)
+        message = Message.decode(payload, MOST_READ)
     except DecodeError:
         return Unfit.NO_FORM
     properties = message.properties or MessageProperties()
@@ -167,10 +167,9 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
 def subject_of(payload: bytes, message_format: int) -> str | None:
     """Returns the subject of a message that has no form in MQTT, if it is a topic name."""
     try:
-        properties = Message.decode(payload).properties if message_format == 0 else None
+        subject = Glance(payload).properties.subject if message_format == 0 else None
     except DecodeError:
         return None
-    subject = properties.subject if properties is not None else None
     return subject if subject is not None and _is_name(subject) else None
 
 

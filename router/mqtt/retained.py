@@ -20,7 +20,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from amqp10.errors import DecodeError
-from amqp10.sections import Data, Message
+from amqp10.sections import MOST_READ, Data, Message
 from amqp10.types import Symbol
 from mqtt import TopicTree
 from router.core.ports import (
@@ -70,7 +70,7 @@ class Retained(NamedTuple):
 def read(payload: bytes) -> Retained | None:
     """What a payload of the address says; None: no router and no store has written it."""
     try:
-        message = Message.decode(payload)
+        message = Message.decode(payload, MOST_READ)
     except DecodeError:
         return None
     annotations = message.message_annotations or {}

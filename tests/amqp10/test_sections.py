@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp10 import annotations as module
 from amqp10.annotations import (
+    MOST_ANNOTATIONS,
+    MOST_SECTIONS,
     SectionWalk,
     message_annotation,
     sections,
@@ -474,3 +477,68 @@ def test_sections_that_come_in_parts_are_gone_through(sizes: list[int]) -> None:
     walk.begin(WALKED[:80], "x-opt-k", value)
     with pytest.raises(DecodeError, match="come once each"):
         walk.go_on(WALKED[80:] + hidden, last=True)
+
+
+EMPTY = b"\x00Su\xa0\x00"
+
+
+def test_sections_beyond_some_are_searched_and_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+    plain = module.read_section
+
+    def counted(payload: bytes, offset: int, end: int) -> tuple[int, int]:
+        nonlocal steps
+        steps += 1
+        return plain(payload, offset, end)
+
+    monkeypatch.setattr(module, "read_section", counted)
+    many = EMPTY * (MOST_SECTIONS * 4)
+    (annotated,) = with_message_annotations([many], KEY, TRUE)
+    assert annotated.endswith(many)
+    walk = SectionWalk()
+    walk.begin(many, KEY, TRUE)
+    walk.go_on(many, last=False)
+    walk.go_on(many, last=True)
+    assert steps < 2 * MOST_SECTIONS + 10
+    hidden = Message(KEY.encode()).encode()
+    for look in (
+        lambda: with_message_annotations([many + hidden], KEY, TRUE),
+        lambda: with_true_annotation(many + hidden, KEY, TRUE),
+    ):
+        with pytest.raises(DecodeError, match="more than 1024 sections"):
+            look()
+    for cut in (0, 9, 20, len(hidden)):
+        walk = SectionWalk()
+        walk.begin(many, KEY, TRUE)
+        with pytest.raises(DecodeError, match="more than 1024 sections"):
+            for part in (many, hidden[:cut], hidden[cut:]):
+                walk.go_on(part, last=False)
+
+
+def test_a_router_takes_so_many_annotations_and_readers_take_more() -> None:
+    payload = Message(b"", message_annotations={f"x-{n}": n for n in range(MOST_ANNOTATIONS)}).encode()
+    (annotated,) = with_message_annotations([payload], KEY, TRUE)
+    assert len(Message.decode(annotated).message_annotations or ()) == MOST_ANNOTATIONS + 1
+    assert message_annotation(with_message_annotation(annotated, "x-more", TRUE), KEY) == "mallory/p"
+    with pytest.raises(DecodeError, match="at most 1024 entries"):
+        with_message_annotations([annotated], KEY, TRUE)
+
+
+@pytest.mark.parametrize("section", [Header().encode(), described(0x71, {}), PROPERTIES_])
+def test_a_section_that_comes_twice_before_the_body_is_not_stepped_over(section: bytes) -> None:
+    twice = section * 2 + BODY_
+    for look in (
+        lambda: Glance(twice).header,
+        lambda: SectionWalk().begin(twice, KEY, TRUE),
+    ):
+        with pytest.raises(DecodeError, match="come once each"):
+            look()
+
+
+def test_a_reader_with_a_bound_reads_so_many_sections_and_values() -> None:
+    message = Message(["value"] * 90, application_properties={"n": 1}, footer={})
+    assert Message.decode(message.encode(), 95) == message
+    with pytest.raises(DecodeError, match="too many"):
+        Message.decode(message.encode(), 94)
+    with pytest.raises(DecodeError, match="too many"):
+        Message.decode(EMPTY * 95, 94)
