@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Kill a router that does not answer for so long, and start it again. 0: never.",
+    help="Kill a router whose event loop ends no turn for so long, and start it again. 0: never.",
 )
 @click.option("--no-restart", is_flag=True, help="Do not restart a router or a store that dies.")
 @click.option(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from math import inf
+
+from onceway.host.patience import MainThread, Patience, main_thread
 
 
 class Notifier:
@@ -22,7 +25,6 @@ class Notifier:
         within_us = environment.pop("WATCHDOG_USEC", "")
         for_us = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._alive_every_s = int(within_us) / 1e6 / 2 if within_us.isdecimal() and for_us else inf
-        self._alive_at = 0.0  # the boot: the first call is sent
         self._status = ""
         self._ready = False
 
@@ -46,12 +48,27 @@ class Notifier:
             self._status = text
             self._send(f"STATUS={text}")
 
-    def alive(self) -> None:
-        """The service works. Call it often: it is sent twice in the time after which the watchdog would act."""
-        now = time.monotonic()
-        if now - self._alive_at >= self._alive_every_s:
-            self._alive_at = now
-            self._send("WATCHDOG=1")
+    def watch(self, turns: Callable[[], int], thread: MainThread = main_thread) -> threading.Event:
+        """Tells it that the service works, as long as the turns of its event loop end (`onceway.host.patience`), until
+        the event is set. A thread of its own does: the loop would be late where the machine is busy.
+
+        Args:
+            turns: How many have ended.
+        """
+        over = threading.Event()
+
+        def tell() -> None:
+            patience = Patience(os.getpid(), time.monotonic(), self._alive_every_s, thread)
+            while True:
+                patience.look(time.monotonic(), turns())
+                if patience.silent_s < self._alive_every_s:
+                    self._send("WATCHDOG=1")
+                if over.wait(self._alive_every_s / 2):
+                    return
+
+        if self._address and self._alive_every_s < inf:
+            threading.Thread(target=tell, name="watchdog", daemon=True).start()
+        return over
 
     def _send(self, text: str) -> None:
         if not self._address:

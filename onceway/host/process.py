@@ -99,6 +99,7 @@ class RouterProcess:
         beating = threading.Thread(target=self._remember, name="heart", daemon=True)
         if self._heart is not None:
             beating.start()
+        watched = self.notifier.watch(lambda: self._server.turn_times.count)
         telling = asyncio.create_task(self._tell_states())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,6 +115,7 @@ class RouterProcess:
         if self._heart is not None:
             self._ended.set()
             await asyncio.to_thread(beating.join)
+        watched.set()
         self._log.info("router_ended", "stopped")
         return 0
 
@@ -163,6 +165,7 @@ class RouterProcess:
         assert self._heart is not None
         try:
             self._heart.know(self._server.topology.routers)
+            self._heart.turns = self._server.turn_times.count
             getattr(self._heart, what)()
         except OSError as error:
             if tell:
@@ -219,5 +222,4 @@ class RouterProcess:
             last = state
             broken = self._server.broken_file
             self.notifier.status(f"{reason or state}{f'; not used: {broken}' if broken else ''}")
-            self.notifier.alive()
             await asyncio.sleep(LOOK_EVERY_S.get(state, CALM_S))

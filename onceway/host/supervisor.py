@@ -26,11 +26,12 @@ from onceway.host.following import ReloadSupervisor
 from onceway.host.forks import Fork, Forks, can_serve
 from onceway.host.notify import Notifier
 from onceway.host.parent import CommandFor, own_command, router_command
+from onceway.host.patience import Patience
 from onceway.host.start import Start, Wanted, decide
 from onceway.operate import reload
 from onceway.operate.control import SUPERVISOR, ControlSocket, socket_path
 from onceway.operate.probe import ANSWER_WITHIN_S, Probe, Status
-from onceway.state.last_life import last_life
+from onceway.state.last_life import last_life, turns_ended
 from onceway.topology import ConfigError, Topology, format_duration
 
 FIRST_PAUSE_S: Final = 0.1
@@ -38,7 +39,7 @@ MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # after running that long, the next pause is FIRST_PAUSE_S again
 STOP_WITHIN_S: Final = 18.0  # more than a router's own drain
 LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the network is ready; then
-WATCHDOG_S: Final = 10.0  # a router that does not answer for that long is killed
+WATCHDOG_S: Final = 10.0  # a router that ends no turn for that long is killed
 START_WITHIN_S: Final = 60.0  # or that long before its first answer
 MOST_OF_A_LOOK: Final = 0.25  # of the watchdog's time
 CALM: Final = 12  # times longer, as an answer costs its router and us some ms; twice that, if none speaks
@@ -89,11 +90,14 @@ class Child:
     last_words: str = ""
     refusal: str = ""  # the bad input that its last start found
     answered: bool = False  # since it was started
-    silent_s: float = 0.0  # since its last answer, or its start
-    looked_at: float = 0.0
+    patience: Patience | None = None  # since there is a process
     started_with: Topology | None = None  # which says where it listens
     added: bool = False  # by a reload: it does not stop the network if it cannot start
     removed: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        return self.patience is not None and self.patience.silent_s > 0
 
     @property
     def pid(self) -> int | None:
@@ -148,6 +152,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._looked = asyncio.Event()
+        self._looks = 0  # that have ended, so that systemd is told that this process works
         self._woken = asyncio.Event()
         self._spoken = asyncio.Event()  # a router has written a line, or ended, since the last poll
 
@@ -217,6 +222,7 @@ class Supervisor:
         self._keepers = {name: asyncio.create_task(self._keep(child, first)) for name, child in self.children.items()}
         async with Probe(min(ANSWER_WITHIN_S, self._watchdog_s * MOST_OF_A_LOOK or ANSWER_WITHIN_S)) as probe:
             looking = asyncio.create_task(self._look(probe))
+            watched = self.notifier.watch(lambda: self._looks)
             everyone = asyncio.create_task(self._all_kept())
             told = asyncio.create_task(self._stopping.wait())
             try:
@@ -235,6 +241,7 @@ class Supervisor:
                 await self._stop_all()
                 await everyone
             finally:
+                watched.set()
                 self._stopping.set()
                 self._looked.set()
                 for child in self.children.values():
@@ -369,7 +376,7 @@ class Supervisor:
         child.began = time.monotonic()
         child.started_with = self.topology
         child.starts += 1
-        child.answered, child.silent_s, child.looked_at = False, 0.0, child.began
+        child.answered, child.patience = False, None
         child.last_words = ""
         child.process = None
         try:
@@ -388,6 +395,7 @@ class Supervisor:
             return error
         text = "started, pid {pid}" if child.starts == 1 else "started again (start {starts}), pid {pid}"
         self._log.info("router_started", text, router=child.name, pid=child.process.pid, starts=child.starts)
+        child.patience = Patience(child.process.pid, child.began, 2 * self._watchdog_s * MOST_OF_A_LOOK)
         self._change(child, State.STARTING)
         if self._stopping.is_set():  # stop() was called while the process was being created
             child.process.send_signal(signal.SIGTERM)
@@ -426,13 +434,14 @@ class Supervisor:
                 self._log.info("network_ready", "network {network} ready: {what}", network=network, what=what)
                 self._reporter.ready(f"network {network} ready: {what}")
             self.converged = converged
+            self._looks += 1
             self._looked.set()
             self._reporter.looked()
             self._notify()
             self._woken.clear()  # a router that dies meanwhile is noticed at once
             calm_s = min(self._look_every_s * CALM, self._watchdog_s * MOST_OF_A_LOOK or inf)
             await _wait_for(self._woken, calm_s if converged else self._look_every_s)
-            if self.converged and not any(child.silent_s for child in self.children.values()):
+            if self.converged and not any(child.is_silent for child in self.children.values()):
                 await _wait_for(self._spoken, calm_s)
 
     def _notify(self) -> None:
@@ -445,27 +454,25 @@ class Supervisor:
         ]
         said = ", ".join(f"{name}: {state}" for name, state in zip(self.children, states, strict=True))
         self.notifier.status(f"{said}; not used: {self.broken_file}" if self.broken_file else said)
-        self.notifier.alive()
 
     async def _look_at(self, child: Child, probe: Probe) -> None:
         pid = child.pid
         if pid is None or self._stopping.is_set():
             return
-        child.looked_at = max(child.looked_at, child.began)
+        patience = child.patience
         status = await probe.own(child.started_with or self.topology, child.name, self._state)
-        now = time.monotonic()
-        # Each look counts for a part at most: a supervisor that stood still itself has missed answers.
-        child.silent_s += min(now - child.looked_at, 2 * self._watchdog_s * MOST_OF_A_LOOK)
-        child.looked_at = now
-        if child.pid != pid or self._stopping.is_set():
+        if patience is None or child.pid != pid or self._stopping.is_set():
             return  # it died meanwhile
+        turns = turns_ended(self._state, child.name) if status is None and self._state is not None else None
+        ours = status is not None and status.get("pid", pid) == pid
+        patience.look(time.monotonic(), turns, answered=ours)
         if status is not None and status.get("pid", pid) != pid:
             return  # another network's router listens there; ours will fail to bind and say so
         if status is None:
-            self._no_answer(child)
+            self._no_answer(child, patience.silent_s)
             return  # too busy or just started: keep its last state
         child.status, child.refusal = status, ""
-        child.answered, child.silent_s = True, 0.0
+        child.answered = True
         state = _STATES.get(status.get("state", ""), State.STARTING)
         if state is not child.state:
             self._change(child, state)
@@ -480,13 +487,13 @@ class Supervisor:
             elif state is State.STARTING:  # the router tells of its drain itself
                 self._log.info("router_starting", "starting", router=child.name)
 
-    def _no_answer(self, child: Child) -> None:
-        """Kills a router that has not answered for too long; `_keep` starts it again."""
+    def _no_answer(self, child: Child, silent_s: float) -> None:
+        """Kills a router that does not answer and has ended no turn for too long; `_keep` starts it again."""
         most_s = self._watchdog_s if child.answered else max(self._watchdog_s, START_WITHIN_S)
-        if not self._watchdog_s or child.silent_s < most_s:
+        if not self._watchdog_s or silent_s < most_s:
             return
-        text = "does not answer for {silent}: killed, to be started again"
-        self._log.error("router_hangs", text, router=child.name, silent=format_duration(round(child.silent_s, 1)))
+        text = "has ended no turn for {silent}: killed, to be started again"
+        self._log.error("router_hangs", text, router=child.name, silent=format_duration(round(silent_s, 1)))
         self.signal(child.name, signal.SIGKILL)
 
     def _is_converged(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onceway.render import STOP_GRACE_S, USER, memory_most, memory_request
+from onceway.render import STOP_GRACE_S, USER, WATCHDOG_S, memory_most, memory_request
 from onceway.render.placed import dump, placed
 from onceway.render.plan import (
     DIRECTORY,
@@ -285,7 +285,9 @@ def _probes(topology: Topology) -> dict[str, Any]:
         ready = probe({"exec": {"command": ["onceway", "status"]}}, 10, 1, 15)
     else:
         live, ready = page(row.live), probe(page(row.ready), 2, 1)
-    return {"startupProbe": probe(live, 1, 60), "livenessProbe": probe(live, 5, 3), "readinessProbe": ready}
+    # An answer is a turn that has ended, and where others take the CPU it may be late: so it has as long as a watchdog.
+    alive = probe(live, 5, 3, WATCHDOG_S)
+    return {"startupProbe": probe(live, 1, 60), "livenessProbe": alive, "readinessProbe": ready}
 
 
 def _container(topology: Topology, target: Target, address: RouterAddress) -> dict[str, Any]:

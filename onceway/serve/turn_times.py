@@ -34,6 +34,11 @@ class TurnTimes:
         self._log = log
         self.histogram = Histogram()
 
+    @property
+    def count(self) -> int:
+        """How many have ended, so that others see whether turns end."""
+        return sum(self.histogram.counts)
+
     def ended(self, seconds: float, what: str, who: Who = nobody) -> None:
         """A turn has taken so long."""
         self.histogram.observe(seconds, 1)

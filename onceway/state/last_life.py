@@ -119,6 +119,15 @@ def _age(beat: dict[str, Any], now: Clocks) -> float:
     return min(now.wall_s - float(beat["wall_s"]), now.since_boot_s)
 
 
+def turns_ended(directory: Path, router: str) -> int | None:
+    """How many turns of its event loop this router has ended, as far as it has written; None: that is not known."""
+    try:
+        turns = _read(directory / f"{router}{SUFFIX}").get("turns")
+    except (OSError, ValueError):
+        return None
+    return turns if isinstance(turns, int) else None
+
+
 class Heart:
     """Writes `<router>.alive` while the router is up: `begin()`, then `beat()` each BEAT_S, and `stopped()`.
 
@@ -131,6 +140,7 @@ class Heart:
     def __init__(self, directory: Path, network: str, router: str, routers: Sequence[str]) -> None:
         self.path = directory / f"{router}{SUFFIX}"
         self._what: dict[str, Any] = {"format": FORMAT, "network": network, "router": router, "routers": list(routers)}
+        self.turns = 0  # of the event loop that have ended, for who asks whether this router works
         self._beats = 0
         self._size = 0  # of a line
         self._file: int | None = None
@@ -204,6 +214,7 @@ class Heart:
         document = {
             **self._what,
             "beat": self._beats,
+            "turns": self.turns,
             "ended": ended,
             "boot": now.boot,
             "since_boot_s": now.since_boot_s,

@@ -134,10 +134,10 @@ def test_a_router_that_stands_still_is_killed_and_started_again(pair_file: Path)
         assert stuck is not None
         os.kill(stuck["pid"], signal.SIGSTOP)
         wait_until(lambda: "event=router_hangs" in up.errors, "the watchdog's line")
-        assert re.search(r"error   \[b\] does not answer for \S+: killed, to be started again", up.errors)
+        assert re.search(r"error   \[b\] has ended no turn for \S+: killed, to be started again", up.errors)
         wait_until(lambda: "[b] was killed by SIGKILL; starting again in 100ms" in up.errors, "its death")
         wait_until(lambda: (status(pair_file, "b") or stuck)["pid"] != stuck["pid"], "b to be started again")
-        assert "[a] does not answer" not in up.errors
+        assert "[a] has ended no turn" not in up.errors
 
 
 def test_a_supervisor_that_stood_still_itself_kills_nobody(pair_file: Path) -> None:

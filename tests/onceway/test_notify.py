@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import socket
+import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,7 @@ def test_a_service_tells_its_states(systemd: Systemd) -> None:
     for _ in range(2):
         notifier.ready()
         notifier.status("waiting")
-        notifier.alive()
-    assert [systemd.next() for _ in range(3)] == ["READY=1", "STATUS=waiting", "WATCHDOG=1"]
+    assert [systemd.next() for _ in range(2)] == ["READY=1", "STATUS=waiting"]
     notifier.reloading()
     assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=[0-9]+", systemd.next())
     notifier.ready()
@@ -68,11 +69,38 @@ def test_nothing_happens_without_systemd_or_when_it_is_gone(systemd: Systemd) ->
     for environment in ({}, {"NOTIFY_SOCKET": "/nowhere"}, {"WATCHDOG_USEC": "nonsense"}):
         notifier = Notifier(environment)
         notifier.ready()
-        notifier.alive()
+        notifier.watch(lambda: 0).set()
     other = Notifier({"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"})
-    other.alive()  # the watchdog is another process's
+    other.watch(lambda: 0).set()  # the watchdog is another process's
     other.ready()
     assert systemd.next() == "READY=1"
+
+
+def test_systemd_is_told_that_a_service_works_while_its_turns_end_or_others_have_the_cpu(systemd: Systemd) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "20000"})
+    turns, state = count(), "S"
+    over = notifier.watch(lambda: next(turns), lambda pid: (state, 0.0))
+    assert [systemd.next() for _ in range(5)] == ["WATCHDOG=1"] * 5
+    over.set()
+    over = notifier.watch(lambda: 7, lambda pid: ("R", 0.0))
+    assert [systemd.next() for _ in range(5)] == ["WATCHDOG=1"] * 5
+    over.set()
+    asked, often = count(), threading.Event()
+
+    def waits(pid: int) -> tuple[str, float]:
+        if next(asked) == 50:
+            often.set()
+        return "S", 0.0
+
+    over = notifier.watch(lambda: 7, waits)
+    assert often.wait(BOUND_S)
+    over.set()
+    systemd.socket.setblocking(False)
+    told = 0
+    with pytest.raises(BlockingIOError):
+        while systemd.next() == "WATCHDOG=1":
+            told += 1
+    assert told < 15, "it waits for something, and no turn ends"
 
 
 def test_up_and_router_tell_systemd(systemd: Systemd, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from onceway import state
 from onceway.errors import UsageError
-from onceway.state.last_life import SLACK_S, Clocks, Heart, LastLife, clocks, last_life, lock
+from onceway.state.last_life import SLACK_S, Clocks, Heart, LastLife, clocks, last_life, lock, turns_ended
 
 
 @pytest.mark.parametrize(
@@ -211,3 +211,16 @@ def test_a_router_is_run_once_with_a_state_directory(tmp_path: Path) -> None:
         os.close(descriptor)
     for descriptor in lock(tmp_path, "net", ["b"]):
         os.close(descriptor)
+
+
+def test_how_many_turns_have_ended_is_read_from_outside(tmp_path: Path) -> None:
+    assert turns_ended(tmp_path, "a") is None
+    made = heart(tmp_path)
+    assert turns_ended(tmp_path, "a") == 0
+    for turns in (7, 9_999_999_999):
+        made.turns = turns
+        made.beat()
+        assert turns_ended(tmp_path, "a") == turns
+    made.close()
+    (tmp_path / "a.alive").write_bytes(b"")
+    assert turns_ended(tmp_path, "a") is None
