@@ -155,6 +155,9 @@ class Client:
         assert self.pipe is not None
         self.pipe.send(b"\x00\x00\x00\x08\x02\x00\x00\x00")
 
+    def was_read(self, pipe: Pipe, kind: str) -> None:
+        """The router reads a frame of this kind."""
+
     def handle(self, event: Event) -> None:
         if isinstance(event, LinkDetached):
             if event.error is None and not event.closed and self.parts and not self.closing:

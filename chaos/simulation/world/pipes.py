@@ -81,9 +81,12 @@ class Pipe:
 
     def take_c2r(self) -> bytes:
         head, read, self.c2r_read = self.c2r.popleft(), self.c2r_read, 0
+        self.client.was_read(self, kind_of(head))
         return head[read:] if read else head
 
     def take_all_c2r(self) -> bytes:
+        for frame in self.c2r:
+            self.client.was_read(self, kind_of(frame))
         data, self.c2r_read = b"".join(self.c2r)[self.c2r_read :], 0
         self.c2r.clear()
         return data

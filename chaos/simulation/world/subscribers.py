@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import DETACH_FORCED, STOLEN
 from amqp10.events import Event, LinkAttached, ResumedTransfer
@@ -35,6 +35,9 @@ from router.names import (
     SUBSCRIPTION_REMOVED,
     SUBSCRIPTION_UNDECLARED,
 )
+
+if TYPE_CHECKING:
+    from chaos.simulation.world.pipes import Pipe
 
 SOONER_S = 0.5  # a router may learn of a lost link before the client
 
@@ -144,7 +147,6 @@ class Subscriber(Client):
             self.on_resumed(event)
             self.grant()
         elif isinstance(event, Dispositions) and event.settled:
-            self.told_in_vain = False
             for tag in [t for t, i in self.ids.items() if event.first_id <= i <= event.last_id]:
                 self.unsettled.pop(tag, None)
                 del self.ids[tag]
@@ -204,10 +206,12 @@ class Subscriber(Client):
         kept = {self.mid_of_tag[tag] for tag, word in self.unsettled.items() if word in STATES}
         return tuple(sorted(self.unsure | kept))
 
-    def heartbeat(self) -> None:
-        super().heartbeat()
-        if self.world.now > self.answered_at + self.world.config.get("proof_after_s", RouterConfig("").proof_after_s):
-            self.told_in_vain = False
+    def was_read(self, pipe: Pipe, kind: str) -> None:
+        """What shows its router that it has read the answer (protocol 7.6.9)."""
+        if pipe is self.pipe and self.state == "on":
+            proof_after_s = self.world.config.get("proof_after_s", RouterConfig("").proof_after_s)
+            if kind == "disposition" or self.world.now > self.answered_at + proof_after_s:
+                self.told_in_vain = False
 
     def hang_up(self) -> None:
         if not self.world.checker.strict:
