@@ -130,10 +130,10 @@ class Connection:
         """The events that these bytes complete, in order. Never raises for what a peer does."""
         events: list[Event] = []
         state = self._state
-        if state is CLOSED or not data:
+        reader = self.reader
+        if state is CLOSED or not (data or reader.more):
             return events
         self._now = self.last_read = self._silent_since = now
-        reader = self.reader
         offset = 0
         if reader.buffered:
             if state is not HANDSHAKE and reader.completes_large_frame(len(data)):

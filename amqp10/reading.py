@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from amqp10.incoming import Incoming
     from amqp10.session import Session
 
+_SLOW: Final = 32  # times as dear as a disposition is an attach, at most
 _PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
 _SHAPES: Final = 1024  # remembered per connection, at most
 _LEAST_HEAD: Final = 512  # bytes in which a transfer's performative is looked for
@@ -48,8 +49,7 @@ class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
     __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_stranger",
-                 "_wanted",
-                 "buffered", "unreadable", "frames")  # fmt: skip
+                 "_wanted", "budget", "buffered", "frames", "more", "unreadable")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -59,6 +59,11 @@ class Reader:
         """Every frame, heartbeats included."""
         self.unreadable = False
         """Input can't be decoded any more: where the next frame begins, or what it means, is unknown."""
+        self.budget = 0
+        """Frames that are processed at once, about: dispositions and flows of known shapes count as one, transfers of
+        known shapes as none, others as 32. 0: all that have come."""
+        self.more = False
+        """The budget was used up, and complete frames are held: give the connection b"" to go on with them."""
         self._chunks: list[bytes] = []
         self.buffered = 0
         """Bytes held of a frame whose end has not arrived."""
@@ -83,7 +88,7 @@ class Reader:
 
     def completes_large_frame(self, size: int) -> bool:
         """Whether so many bytes more complete the frame that is held, and copying it twice would cost."""
-        return LARGE < self._wanted <= self.buffered + size
+        return LARGE < self._wanted <= self.buffered + size and not self.more
 
     def read_large(self, data: bytes, events: list[Event]) -> int:
         """Process the large frame that these bytes complete; return where the next one begins. What follows it is not
@@ -121,6 +126,7 @@ class Reader:
         """Drop held bytes; nothing more will be read."""
         self._chunks = []
         self.buffered = 0
+        self.more = False
 
     def forget_shapes(self) -> None:
         """Links or sessions have changed: a shape may belong to another link now."""
@@ -129,20 +135,30 @@ class Reader:
         self._flows.clear()
 
     def read(self, buf: bytes, offset: int, events: list[Event]) -> int:
-        """Process all complete frames from `offset` on; return where the first incomplete one begins."""
+        """Process complete frames from `offset` on, all of them or as many as the budget has; return where the next one
+        begins."""
         end = len(buf)
+        self.more = False
+        left = self.budget or _SLOW * end  # more than there can be
         while end - offset >= FRAME_HEAD_SIZE:
             size: int = _unpack_size(buf, offset)[0]
             stop = offset + size
             if stop > end and size <= self._max_frame_size:
                 break
+            if left <= 0:
+                self.more = True
+                break
             start = offset
             try:
                 if size >= _SMALLEST_SHAPED and stop <= end:
+                    before = self.frames
                     offset = self._take_shaped(buf, offset, end, stop, events)
                     if offset != start:
+                        if buf[start + 10] != _TRANSFER:
+                            left -= self.frames - before
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
                 offset = stop
+                left -= _SLOW
                 self._read_frame(buf, start, stop, events)
             except RemoteProtocolError as violation:
                 self._connection._violated(violation, events)
@@ -211,7 +227,8 @@ class Reader:
                         self.frames += 2 * pairs
                         return after
             ranges: list[Range] = []
-            after = take_dispositions(buf, offset, end, known, ranges)
+            some = min(end, offset + self.budget * known.size) if self.budget else end
+            after = take_dispositions(buf, offset, some, known, ranges)
             self.frames += (after - offset) // known.size
             for first, last, state, settled in ranges:
                 known.session._received_disposition(known.is_receiver, first, last, state, settled, events)

@@ -120,6 +120,11 @@ class ServerConnection:
             self._fail(fault)
         return events
 
+    @property
+    def needed(self) -> int:
+        """Octets of a packet that are still to come (`PacketReader.needed`)."""
+        return self._reader.needed
+
     def accept(self, session_present: bool, properties: Properties = NO_PROPERTIES) -> list[Packet]:
         """Send CONNACK, with this connection's limits added; what the client said meanwhile.
 

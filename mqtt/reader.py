@@ -57,6 +57,11 @@ class PacketReader:
         self._held = 0  # octets in them
         self._needed = 0  # octets that the packet has, as far as is known
 
+    @property
+    def needed(self) -> int:
+        """Octets of the packet that is held that have not come; 0: that is not known, or there is none."""
+        return self._needed - self._held if self._chunks else 0
+
     def receive_data(self, data: bytes) -> list[Packet]:
         """Decode all packets that are complete.
 

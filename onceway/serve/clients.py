@@ -2,8 +2,9 @@
 
 One read may cost a thousand times another (attaches against transfers), so the carrier measures reads: a turn of the
 loop spends at most `TURN_S` on clients. Input that arrives later in the turn waits, and its socket is not read
-meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. Neighbours' input,
-timers and the admin listener never wait here, because peers would take the router for dead.
+meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. What one read has
+brought is handled in parts, of so many frames or packets, until it has taken `READ_S`; the rest waits for a turn.
+Neighbours' input, timers and the admin listener never wait here, because peers would take the router for dead.
 
 A client whose reads bring much, or large frames, is *bulky*: one read of one such client is taken in a turn. Who brings
 a few small messages waits for that one, and not for those of all (bench/large.py). A read in the middle of a frame
@@ -41,6 +42,8 @@ BULKY_FRAME: Final = 16 << 10  # bytes: on average, of the frames in a read
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
 GOODBYE_S: Final = 1.0  # how long a client of MQTT may take to close its end
+FRAMES_AT_ONCE: Final = 1024  # of AMQP (`amqp10.reading.Reader.budget`): dispositions of 5 us, or 32 attaches
+PACKETS_AT_ONCE: Final = 4096  # bytes of MQTT, of packets that have two each and take 5 us
 LARGE_FRAME: Final = 128 << 10  # bytes: an attach with a map takes some 100 ns for each
 
 
@@ -145,6 +148,7 @@ class ClientCarrier(Carrier):
         "_not_read_since",
         "_shares",
         "_turn_times",
+        "_unfinished",
         "_websocket",
         "client",
         "scheme",
@@ -166,7 +170,8 @@ class ClientCarrier(Carrier):
         self._clock = server.clock
         self._shares = shares
         self._turn_times = server.turn_times
-        self._kept = b""
+        self._kept: bytes | memoryview = b""
+        self._unfinished = False  # input waits: it has been given to the client, and is not handled to the end
         self._halted = False  # its login takes time, and nothing is read meanwhile
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
@@ -285,7 +290,7 @@ class ClientCarrier(Carrier):
         self._ends = asyncio.get_running_loop().call_later(seconds, end, self.client, "the token has expired")
 
     def excuse(self, now: float) -> None:
-        if (self._kept or self._brought) and self.client is not None:
+        if (self._kept or self._brought or self._unfinished) and self.client is not None:
             self.client.heard(now)
 
     def write(self) -> None:
@@ -311,7 +316,7 @@ class ClientCarrier(Carrier):
 
     def handle_waiting(self) -> int:
         """Handles the waiting input; returns its size in bytes."""
-        data, self._kept = self._kept, b""
+        data, self._kept, self._unfinished = self._kept, b"", False
         if self.client is not None and not self.client.closed:
             self._delayed()
             self._receive(data)
@@ -324,12 +329,21 @@ class ClientCarrier(Carrier):
 
     # --- helpers
 
-    def _receive(self, data: bytes, more: bool = False) -> None:
+    def _receive(self, data: bytes | memoryview, more: bool = False) -> None:
         """more: a frame goes on with this and does not end, so that nothing follows from it."""
-        if self.client is None:
+        client = self.client
+        if client is None:
             return
         began = self._server.time()
-        self.client.receive_data(data, began)
+        if isinstance(client, MqttConnection):
+            if len(data) <= PACKETS_AT_ONCE:
+                client.receive_data(bytes(data), began)
+            else:
+                self._take_packets(client, memoryview(data), began)
+        else:
+            client.receive_data(bytes(data), began)
+            if client.connection.reader.more:
+                self._take_frames(client, began)
         if not more:
             self._server.after_read()
         spent = self._clock() - began
@@ -337,6 +351,35 @@ class ClientCarrier(Carrier):
         if self._full or spent > READ_S:
             self.resize(spent)
             self._turn_times.look(spent, "input was handled", self.who)
+
+    def _take_frames(self, client: ClientConnection, began: float) -> None:
+        """Goes on with the frames that a read has brought for as long as a read may take; the others wait."""
+        reader = client.connection.reader
+        while reader.more and self._clock() - began < READ_S:
+            client.receive_data(b"", began)
+        self._wait_unfinished(reader.more, b"")
+
+    def _take_packets(self, client: MqttConnection, rest: memoryview, began: float) -> None:
+        """Takes what a read has brought in parts, for as long as a read may take; the others wait. What a packet still
+        needs is one part."""
+        while rest and not client.closed:
+            size = max(PACKETS_AT_ONCE, client.needed)
+            client.receive_data(bytes(rest[:size]), began)
+            rest = rest[size:]
+            if self._clock() - began >= READ_S:
+                break
+        self._wait_unfinished(bool(rest) and not client.closed, rest)
+
+    def _wait_unfinished(self, unfinished: bool, rest: bytes | memoryview) -> None:
+        if unfinished:
+            self._kept, self._unfinished = rest, True
+            self._shares.wait(self, len(rest), False)
+            self.pause()
+
+    def go_on(self) -> None:
+        """Frames may have been held while it was looked at who the client is."""
+        if isinstance(self.client, ClientConnection):
+            self._wait_unfinished(self.client.connection.reader.more, b"")
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.client is not None:
@@ -352,6 +395,6 @@ class ClientCarrier(Carrier):
         transport, carried = self.transport, self.client
         if transport is None or carried is None or transport.is_closing():
             return
-        if not self._kept and not self._brought and carried.reads:
+        if not self._unfinished and not self._kept and not self._brought and carried.reads:
             transport.resume_reading()
             self._not_read_since = None

@@ -30,7 +30,7 @@ from onceway.base.descriptors import Descriptors
 from onceway.base.heap import Trimming
 from onceway.base.values import is_unspecified
 from onceway.base.websocket import ListenerWebSocket
-from onceway.serve.clients import ClientCarrier, Shares
+from onceway.serve.clients import FRAMES_AT_ONCE, ClientCarrier, Shares
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.strangers import Strangers
 from onceway.serve.transport import Carried, Carrier
@@ -423,17 +423,21 @@ class RouterServer:
         if BY_KEY[scheme].protocol == "MQTT":
             return self._connect_mqtt(carrier)
         if own is None:
-            carrier.client = connection = self.router.connect(now, carrier.peer, scheme=scheme)
+            connection = self.router.connect(now, carrier.peer, scheme=scheme)
+            connection.connection.reader.budget = FRAMES_AT_ONCE
+            carrier.client = connection
             return connection
 
         def later(step: Step) -> None:
             now = self.time()
             connection.authenticated(step, now)
+            carrier.go_on()
             self.after_read()
             carrier.took(self.clock() - now, "a login")
 
         carrier.login = sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
+        connection.connection.reader.budget = FRAMES_AT_ONCE
         carrier.client = connection
         return connection
 

@@ -142,6 +142,11 @@ class MqttConnection:
         return self.unread_bytes <= self.limits.unread_output and self._engine.state != CONNECTING
 
     @property
+    def needed(self) -> int:
+        """Octets of a packet that are still to come."""
+        return self._engine.needed
+
+    @property
     def closed(self) -> bool:
         return self._engine.state == CLOSED
 

@@ -13,14 +13,16 @@ from amqp10.settings import BEFORE_LOGIN
 from onceway.serve.clients import (
     BULKY_FRAME,
     LARGE_FRAME,
+    PACKETS_AT_ONCE,
     TOKEN,
     TURN_S,
     ClientCarrier,
     Shares,
 )
 from onceway.serve.strangers import STRANGER_READ, STRANGERS_S, Strangers
-from onceway.serve.transport import READ_S, READ_SIZE
+from onceway.serve.transport import READ_S, READ_SIZE, VIEW
 from onceway.serve.turn_times import TurnTimes
+from router.mqtt.connection import MqttConnection
 
 
 class FakeTransport:
@@ -55,7 +57,7 @@ class FakeConnection:
         self.frame = 0
         self.frame_size = 100
         self.reader = SimpleNamespace(
-            buffered=1, frames=0, frame_completed_by=lambda size: self.frame, goes_on=lambda size: False
+            buffered=1, frames=0, more=False, frame_completed_by=lambda size: self.frame, goes_on=lambda size: False
         )
         self.connection = SimpleNamespace(reader=self.reader)
         self.closed = False
@@ -476,3 +478,68 @@ def test_a_handshake_that_takes_long_is_logged_with_its_address() -> None:
     ((event, fields),) = loop.log.warnings
     assert (event, fields["client"], fields["seconds"]) == ("turn_long", "10.0.0.1:1", 0.3)
     assert fields["user"] is None
+
+
+def test_frames_that_a_read_has_brought_wait_for_a_later_turn_when_it_has_taken_long_enough() -> None:
+    loop = Loop()
+    client = loop.client(0.0)
+    transport: Any = loop.carriers[0].transport
+    handled = 0
+
+    def receive(data: bytes, now: float) -> None:
+        nonlocal handled
+        handled += 1
+        loop.now += 0.002
+        client.reader.more = handled < 100
+
+    client.receive_data = receive  # type: ignore[method-assign]
+    longest = loop.turn(4096)
+    assert 0 < handled < 10
+    assert not transport.reading, "nothing is read meanwhile"
+    while not transport.reading:
+        longest = max(longest, loop.turn(0))
+    assert handled == 100
+    assert longest < TURN_S + 2 * READ_S
+
+
+class Pings(MqttConnection):
+    """Two bytes each, 2 us."""
+
+    needed = 0
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.user, self.session = "alice", None
+        self.received: list[int] = []
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self.received.append(len(data))
+        if not self.needed:
+            self.loop.now += len(data) * 1e-6
+        self.needed = 0
+
+    closed, reads = False, True
+
+    def delayed(self, since: float, now: float) -> None: ...
+
+
+def test_packets_of_a_large_read_wait_for_a_later_turn_when_it_has_taken_long_enough() -> None:
+    """Of MQTT: a ping has two bytes."""
+    loop = Loop()
+    pings = Pings(loop)
+    carrier = ClientCarrier(loop, loop.shares, "mqtt")  # type: ignore[arg-type]
+    carrier.transport = transport = FakeTransport()  # type: ignore[assignment]
+    carrier.carried = carrier.client = pings  # type: ignore[assignment]
+    carrier.stranger = False
+    carrier._view = VIEW[: 1 << 20]
+    loop.carriers.append(carrier)
+    longest = loop.turn(1 << 20)
+    assert not transport.reading
+    while not transport.reading:
+        longest = max(longest, loop.turn(0))
+    assert sum(pings.received) == 1 << 20
+    assert max(pings.received) == PACKETS_AT_ONCE
+    assert longest < TURN_S + 2 * READ_S
+    pings.needed, pings.received, carrier._view = 500_000, [], VIEW[: 1 << 20]
+    loop.turn(600_000)
+    assert pings.received[0] == 500_000, "what a packet needs is one part"
