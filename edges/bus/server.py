@@ -25,7 +25,7 @@ from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
-from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application
+from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, bounded
 from onceway.access.guesses import Guesses
 from onceway.base.logs import logger
 from onceway.base.metrics import exposition
@@ -76,7 +76,7 @@ class BusServer:
             requests.router.add_get("/store", self._root(self._service.serve))
         runner = await self._runner(requests)
         assert runner.server is not None
-        pushes = Pushes(self._quick_push, runner.server, names)
+        pushes = Pushes(self._quick_push, bounded(runner.server), names)
         bound = await pushes.start(host, port, context)
         self._pushes.append(pushes)
         return bound
@@ -93,7 +93,7 @@ class BusServer:
         requests.router.add_route("*", "/{path:.*}", to_https)
         runner = await self._runner(requests)
         assert runner.server is not None
-        self._redirecting = Accepting(runner.server)
+        self._redirecting = Accepting(bounded(runner.server))
         return (await self._redirecting.start((host, port)))[1]
 
     async def stop(self) -> None:

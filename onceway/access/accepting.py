@@ -1,9 +1,11 @@
 """Accepts connections of strangers to a listener of HTTP, in bounds.
 
 asyncio's server neither bounds connections nor counts those whose TLS handshake is not over. A connection on which
-somebody has shown a token may be told to be known, and is not among those that are bounded.
+somebody has shown a token may be told to be known, and is not among those that are bounded. Handshakes of TLS begin one
+in a turn of the event loop, addresses round robin.
 
-`application` makes what answers there: the requests that it refuses for their Host come to nothing else.
+`application` makes what answers there: the requests that it refuses for their Host come to nothing else. Of a request's
+head `bounded` lets 64 KiB come to it.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
+from amqp10.settings import BEFORE_LOGIN
+from onceway.access.fair import ByAddress
 from onceway.base import hosts
 from onceway.base.descriptors import most_strangers
 from onceway.topology import HostPort
@@ -67,9 +71,60 @@ def application(
         named = request.headers.getall("Host", [])
         if not hosts.is_own(named, names()):
             raise web.HTTPMisdirectedRequest(text=f"{hosts.refusal(named, remedy)}\n")
-        return await handler(request)
+        try:
+            return await handler(request)
+        finally:
+            if request.content.is_eof() and (head := _HEADS.get(request.protocol)) is not None:
+                head.octets = 0  # the next one begins
 
     return web.Application(middlewares=[for_own_hosts, *middlewares], client_max_size=most_octets)
+
+
+class _Head(asyncio.Protocol):
+    """What comes to aiohttp's protocol of one connection, as long as the head of a request is no larger than a stranger
+    may send. aiohttp by itself takes a megabyte.
+
+    Attributes:
+        octets: Of the head of the next request; None: it has come, and what follows is its body.
+    """
+
+    def __init__(self, inner: asyncio.Protocol) -> None:
+        self.octets: int | None = 0
+        self._last = b""  # of the head so far: its end may come in parts
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self.pause_writing, self.resume_writing = inner.pause_writing, inner.resume_writing  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        _HEADS[self._inner] = self
+        self._transport = cast(asyncio.Transport, transport)
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _HEADS.pop(self._inner, None)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.octets is not None:
+            end = (self._last + data).find(b"\r\n\r\n")
+            self._last = data[-3:] if len(data) >= 3 else (self._last + data)[-3:]
+            self.octets += len(data) if end < 0 else end
+            if self.octets > BEFORE_LOGIN:
+                assert self._transport is not None
+                self._transport.close()
+                return
+            if end >= 0:
+                self.octets, self._last = None, b""
+        self._inner.data_received(data)
+
+
+_HEADS: Final[dict[asyncio.BaseProtocol, _Head]] = {}
+
+
+def bounded(make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+    """Makes aiohttp's protocols, and bounds what comes to them. `application` tells it of requests that are over."""
+    return lambda: _Head(make())
 
 
 class Accepting:
@@ -82,6 +137,8 @@ class Accepting:
         self._accepting: asyncio.Task[None] | None = None
         self._strangers: dict[asyncio.Task[None], tuple[float, asyncio.Transport | None]] = {}  # since when, in order
         self._tasks: dict[asyncio.BaseTransport, asyncio.Task[None]] = {}
+        self._turns: ByAddress[asyncio.Future[None]] = ByAddress()  # of those who have begun with TLS
+        self._turning = False
 
     async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
@@ -116,24 +173,61 @@ class Accepting:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(listener)
+                accepted, peer = await loop.sock_accept(listener)
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
             while self._is_full() and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
-            self._strangers[loop.create_task(self._shake_hands(accepted))] = loop.time(), None
+            self._strangers[loop.create_task(self._shake_hands(accepted, peer))] = loop.time(), None
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _shake_hands(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
         bound_s = HANDSHAKE_S if self._tls is not None else None
         task = asyncio.current_task()
         assert task is not None
         with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
+            if self._tls is not None:
+                await self._turn(accepted, f"{peer[0]}:{peer[1]}")
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
             self._strangers[task] = self._strangers[task][0], transport
             self._tasks[transport] = task
+
+    async def _turn(self, accepted: socket.socket, address: str) -> None:
+        """Returns when the other side has begun with its handshake, and it is its turn. TimeoutError: it has not."""
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[None] = loop.create_future()
+        turn: asyncio.Future[None] = loop.create_future()
+
+        def begin() -> None:
+            if not begun.done():
+                begun.set_result(None)
+
+        try:
+            loop.add_reader(accepted.fileno(), begin)
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    await begun
+            finally:
+                loop.remove_reader(accepted.fileno())
+            self._turns.put(address, turn)
+            if not self._turning:
+                self._turning = True
+                loop.call_soon(self._next_turn)
+            await turn
+        except BaseException:
+            self._turns.remove(address, turn)
+            accepted.close()
+            raise
+
+    def _next_turn(self) -> None:
+        self._turning = bool(self._turns)
+        if self._turning:
+            turn = self._turns.take()
+            if not turn.done():  # it may have been closed
+                turn.set_result(None)
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _is_full(self) -> bool:
         return len(self._strangers) >= most_strangers(MOST_CONNECTIONS)

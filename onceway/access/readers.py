@@ -21,7 +21,7 @@ from aiohttp.typedefs import Middleware
 from amqp10.errors import EncodeError
 from amqp10.sasl import Failure
 from amqp10.scram import prepare
-from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application
+from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, bounded
 from onceway.access.authentication import Authentication, fetch, user_of
 from onceway.access.tls import ListenerContext
 from onceway.access.tokens import Holder, Tokens
@@ -80,7 +80,7 @@ class Pages:
         self._runner = web.AppRunner(pages, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None
-        self._accepting = Accepting(self._runner.server)
+        self._accepting = Accepting(bounded(self._runner.server))
         return await self._accepting.start(address, tls)
 
     def show(self, tls: ListenerContext | None) -> None:
