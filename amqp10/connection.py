@@ -297,6 +297,18 @@ class Connection:
         for session in self.sessions:
             if not session.ended:
                 session._flush()
+        self._write_close(error)
+
+    def abandon(self, error: Error) -> None:
+        """The same where the state of the connection may be wrong: what waits is not sent."""
+        if self.closing:
+            return
+        self._local_error = error
+        if not self._open_sent:
+            self._send_open()
+        self._write_close(error)
+
+    def _write_close(self, error: Error | None) -> None:
         self._write_frame(0, self._encode_within_frame(Close(error)))
         self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S

@@ -32,6 +32,7 @@ from mqtt.reader import LARGEST, PacketReader
 WAITING, CONNECTING, OPEN, CLOSED = range(4)  # for CONNECT; for accept or refuse; between CONNACK and the end; ended
 MOST: Final = 65_535  # packets in flight, where nobody says less (3.1.2.11.3)
 EARLY: Final = 100  # packets that a client may send before CONNACK
+UNASKED: Final = 1_000  # PUBREL without PUBLISH whose PUBCOMP is waited for
 _AWAITS_PUBACK, _AWAITS_PUBREC, _AWAITS_PUBCOMP = range(3)
 _AWAITED: Final[dict[type, int]] = {Puback: _AWAITS_PUBACK, Pubrec: _AWAITS_PUBREC, Pubcomp: _AWAITS_PUBCOMP}
 
@@ -48,7 +49,7 @@ class ServerConnection:
     __slots__ = (
         "state", "connect", "error", "_reader", "_out", "_early", "_receive_maximum", "_alias_maximum",
         "_max_packet_size", "_aliases", "_incoming", "_outgoing", "_remote_receive_maximum", "_remote_max_packet_size",
-        "_keep_alive_s", "_heard", "_connect_timeout_s",
+        "_unasked", "_keep_alive_s", "_heard", "_connect_timeout_s",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,7 @@ class ServerConnection:
         self._aliases: dict[int, str] = {}
         self._incoming: dict[int, bool] = {}  # identifiers of the client's PUBLISH that are not acknowledged to the end
         self._outgoing: dict[int, int] = {}  # identifier of ours -> what is awaited
+        self._unasked: dict[int, None] = {}  # identifiers of PUBREL that answer a PUBREC of nothing, or ask
         self._remote_receive_maximum = MOST
         self._remote_max_packet_size = LARGEST
         self._keep_alive_s = 0
@@ -289,6 +291,9 @@ class ServerConnection:
         awaited = _AWAITED.get(type(packet))
         if awaited is not None:
             assert isinstance(packet, Acknowledgement)
+            if awaited == _AWAITS_PUBCOMP and packet.packet_id in self._unasked:
+                del self._unasked[packet.packet_id]
+                return packet  # whatever has this identifier meanwhile
             known = self._outgoing.get(packet.packet_id, awaited)
             if known != awaited and (known, awaited) != (_AWAITS_PUBCOMP, _AWAITS_PUBREC):  # a repeated PUBREC
                 raise violation("an acknowledgement that is not the next of this PUBLISH")
@@ -327,7 +332,12 @@ class ServerConnection:
                     raise LocalProtocolError("the client's receive maximum is reached")
                 self._outgoing[packet.packet_id] = _AWAITS_PUBACK if packet.qos == 1 else _AWAITS_PUBREC
         elif isinstance(packet, Pubrel):
-            self._outgoing[packet.packet_id] = _AWAITS_PUBCOMP
+            if packet.packet_id in self._outgoing:
+                self._outgoing[packet.packet_id] = _AWAITS_PUBCOMP
+                return
+            if len(self._unasked) >= UNASKED:
+                del self._unasked[next(iter(self._unasked))]
+            self._unasked[packet.packet_id] = None  # and it may be given to a PUBLISH
         elif isinstance(packet, Puback | Pubcomp) or (isinstance(packet, Pubrec) and packet.reason >= 0x80):
             self._incoming.pop(packet.packet_id, None)
 

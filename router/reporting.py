@@ -13,6 +13,7 @@ class Log(Protocol):
     def debug(self, event: str, text: str, /, **fields: object) -> None: ...
     def info(self, event: str, text: str, /, **fields: object) -> None: ...
     def warning(self, event: str, text: str, /, **fields: object) -> None: ...
+    def error(self, event: str, text: str, /, exc: BaseException | None = None, **fields: object) -> None: ...
 
 
 class _NoLog:
@@ -20,6 +21,11 @@ class _NoLog:
         pass
 
     info = warning = debug
+
+    def error(self, event: str, text: str, /, exc: BaseException | None = None, **fields: object) -> None:
+        """Raises it: nobody else would learn of it, as in a test or a simulation."""
+        if exc is not None:
+            raise exc
 
 
 NO_LOG: Final[Log] = _NoLog()

@@ -20,9 +20,11 @@ from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
+from router.border import Border
 from router.config import Limits, RouterConfig
 from router.core.core import Core
 from router.core.messages import Message
+from router.core.queue.free import Kind
 from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.core.traffic import Settle
@@ -46,6 +48,7 @@ from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
+NO_KINDS: Final[dict[int, Kind]] = {}  # what cannot be read is plain
 FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has said more (AMQP 2.4.1)
 REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
 
@@ -74,8 +77,9 @@ class Router:
         self.now = now
         self.incarnation = incarnation
         self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
-        self.core.ends_at = ends_at
-        self.core.kinds_of = kinds_of
+        self.border = Border(self.core, log)
+        self.core.ends_at = partial(self.border.ask, None, ends_at)
+        self.core.kinds_of = partial(self.border.ask, NO_KINDS, kinds_of)
         self.connections: dict[ClientConnection, None] = {}
         self.drain: Drain | None = None
         self._settings = ConnectionSettings(
@@ -112,7 +116,7 @@ class Router:
         self.management: ManagementNode | None = None  # its owner sets it
         self.other_routers = OtherRouters(self)
         self.core.asked = self.other_routers.on_message
-        self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
+        self.mqtt = Mqtt(self, self.border, self.admission, self.count_unread, token)
 
     # --- the topology file
 
@@ -480,6 +484,7 @@ class Router:
             "unread_bytes": self.unread_bytes,
             "entries": self.bookkeeping.last_count,
             "limits": self.admission.status(),
+            "input_errors": dict(self.border.failed),
         }
 
     def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:

@@ -73,6 +73,9 @@ class _Warnings:
             self._said[line] = None
             click.echo(line, err=True)
 
+    def error(self, event: str, text: str, /, exc: BaseException | None = None, **fields: object) -> None:
+        self.warning(event, text, **fields)
+
 
 def warn_of(loaded: topology.Topology) -> None:
     """Prints the file's warnings on stderr."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from onceway.base.metrics import Metric, Row, number
 from onceway.operate.status import RECORDS, ROLES, STATES, Document, Sums
 from onceway.operate.status import Row as AddressRow
+from router.border import CLIENT, MESSAGE
 from router.core.counters import BOUNDS_S, BROKEN, EXPIRED, Counters, Histogram, Measured
 from router.links.limits import COUNTED as LIMIT_NAMES
 
@@ -113,6 +114,10 @@ def _histograms(attribute: str) -> Rows:
     )
 
 
+INPUT_ERRORS: Final = {
+    CLIENT: "the connection that it came from",
+    MESSAGE: "a message: a subscription has rejected it",
+}
 FAILURES: Final = {
     "failed": "clients that were not let in",
     "delayed": "answers to them that were delayed",
@@ -156,6 +161,9 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
     Metric("onceway_limit_reached_total", "counter", "How often a limit was reached",
            _counts(LIMIT_NAMES, "limits", "refused"), label="limit", values=dict.fromkeys(LIMIT_NAMES, ""),
            more="See [limits](../topology.md#limits-and-users)"),
+    Metric("onceway_input_errors_total", "counter", "What met an error that nobody expects while input was read",
+           _counts(INPUT_ERRORS, "input_errors"), label="ended", values=INPUT_ERRORS,
+           more="Each is a fault of Onceway, told in the log: see [the border](../architecture.md#the-border)"),
     Metric("onceway_idle_timeouts_total", "counter", "Clients that were disconnected, as nothing was heard of them",
            _said("limits", "silent"),
            more="By `idle_timeout`, or by the keep alive of MQTT: their link, machine or process has failed"),

@@ -144,8 +144,10 @@ class ClientCarrier(Carrier):
         "_clock",
         "_ends",
         "_halted",
+        "_input",
         "_kept",
         "_not_read_since",
+        "_plain",
         "_shares",
         "_turn_times",
         "_unfinished",
@@ -168,9 +170,11 @@ class ClientCarrier(Carrier):
         self.client: ClientConnection | MqttConnection | None = None  # what is carried, once there is a transport
         self._websocket = websocket  # until it is known what is spoken in it
         self._clock = server.clock
+        self._input = server.router.border.input
         self._shares = shares
         self._turn_times = server.turn_times
         self._kept: bytes | memoryview = b""
+        self._plain = b""  # what the layers have made of a read
         self._unfinished = False  # input waits: it has been given to the client, and is not handled to the end
         self._halted = False  # its login takes time, and nothing is read meanwhile
         self._not_read_since: float | None = None
@@ -221,7 +225,10 @@ class ClientCarrier(Carrier):
 
     def _unwrapped(self, data: bytes) -> bytes:
         began = self._server.time()
-        data = self.received(data)
+        self._plain = b""
+        if self.client is not None:
+            self._input(self.client, self._unwrap, data, began)
+        data, self._plain = self._plain, b""
         spent = self._server.time() - began
         self._shares.spent(spent)
         self._turn_times.look(spent, "a handshake, or what TLS has hidden", self.who)
@@ -232,6 +239,9 @@ class ClientCarrier(Carrier):
                 cast("RouterServer", self._server).speaks_mqtt(self)
             self._websocket = None
         return data
+
+    def _unwrap(self, data: bytes, now: float) -> None:
+        self._plain = self.received(data)
 
     def who(self) -> dict[str, object]:
         """What the log says of it."""
@@ -337,11 +347,11 @@ class ClientCarrier(Carrier):
         began = self._server.time()
         if isinstance(client, MqttConnection):
             if len(data) <= PACKETS_AT_ONCE:
-                client.receive_data(bytes(data), began)
+                self._input(client, client.receive_data, bytes(data), began)
             else:
                 self._take_packets(client, memoryview(data), began)
         else:
-            client.receive_data(bytes(data), began)
+            self._input(client, client.receive_data, bytes(data), began)
             if client.connection.reader.more:
                 self._take_frames(client, began)
         if not more:
@@ -356,7 +366,7 @@ class ClientCarrier(Carrier):
         """Goes on with the frames that a read has brought for as long as a read may take; the others wait."""
         reader = client.connection.reader
         while reader.more and self._clock() - began < READ_S:
-            client.receive_data(b"", began)
+            self._input(client, client.receive_data, b"", began)
         self._wait_unfinished(reader.more, b"")
 
     def _take_packets(self, client: MqttConnection, rest: memoryview, began: float) -> None:
@@ -364,7 +374,7 @@ class ClientCarrier(Carrier):
         needs is one part."""
         while rest and not client.closed:
             size = max(PACKETS_AT_ONCE, client.needed)
-            client.receive_data(bytes(rest[:size]), began)
+            self._input(client, client.receive_data, bytes(rest[:size]), began)
             rest = rest[size:]
             if self._clock() - began >= READ_S:
                 break

@@ -260,7 +260,7 @@ class RouterServer:
         """Does what an operator asks for, as one handler."""
         now = self.time()
         self.router.enter(now)
-        self.router.core.now = now
+        self.router.core.now = self.router.core.entered = now
         result = action(self.router)
         self._turn()
         self.turn_times.ended(self.clock() - now, "what an operator has asked for")
@@ -430,7 +430,7 @@ class RouterServer:
 
         def later(step: Step) -> None:
             now = self.time()
-            connection.authenticated(step, now)
+            self.router.border.input(connection, connection.authenticated, step, now)
             carrier.go_on()
             self.after_read()
             carrier.took(self.clock() - now, "a login")
@@ -456,7 +456,7 @@ class RouterServer:
 
             def later(step: Step) -> None:
                 now = self.time()
-                connection.authenticated(step, now)
+                self.router.border.input(connection, connection.authenticated, step, now)
                 self.after_read()
                 carrier.took(self.clock() - now, "a login")
 

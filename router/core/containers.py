@@ -39,7 +39,7 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
     """Changes the data of an attached subscription. `done` is called, inside a handler, when every router in session
     has it; never if the subscription is detached before that."""
     assert len(data) <= MOST_DATA
-    core.now = now
+    core.now = core.entered = now
     subscriber = core.subscribers.get(port)
     if subscriber is None:
         return

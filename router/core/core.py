@@ -83,6 +83,7 @@ class Core:
         self.incarnation = incarnation
         self.clock_us = wall_us
         self.now = now
+        self.entered: float | None = now  # at the last call from outside; None: not since the border said so
         self._send = send
         self.addresses: dict[str, Address] = {}
         self.counters = CountersByAddress()
@@ -134,7 +135,7 @@ class Core:
     def attach_publisher(self, port: PublisherPort, attach: PublisherAttach, now: float) -> None:
         """A sending client has attached. The attach is answered, refused, or deferred until this router is booted
         (protocol 4.1, 5.1)."""
-        self.now = now
+        self.now = self.entered = now
         if not self.booted:
             self.startup.publishers[port] = attach
             return
@@ -145,7 +146,7 @@ class Core:
 
     def proved(self, port: PublisherPort, now: float) -> None:
         """The publisher's sign of life has arrived (protocol 5.2). A transfer is a sign of life by itself."""
-        self.now = now
+        self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.ingress.proved(publisher)
@@ -153,7 +154,7 @@ class Core:
 
     def question_answered(self, port: PublisherPort, now: float) -> None:
         """The answer to the open question has come (protocol 5.7)."""
-        self.now = now
+        self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.ingress.question_answered(publisher)
@@ -170,7 +171,7 @@ class Core:
         now: float,
     ) -> None:
         """Complete deliveries with consecutive delivery-ids have come (protocol 6.1)."""
-        self.now = now
+        self.now = self.entered = now
         assert len(tags) == len(payloads)
         publisher = self.publishers.get(port)
         if publisher and tags:
@@ -180,7 +181,7 @@ class Core:
 
     def part(self, port: SendingPartsPort, part: Part, now: float) -> None:
         """A part of a large delivery has come (protocol 6.12)."""
-        self.now = now
+        self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.ingress.part(publisher, part)
@@ -189,7 +190,7 @@ class Core:
     def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:
         """The publisher has settled these deliveries (protocol 6.6)."""
         assert first_id <= last_id
-        self.now = now
+        self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.records.publisher_settled(publisher, first_id, last_id)
@@ -198,7 +199,7 @@ class Core:
 
     def publisher_settled_tag(self, port: PublisherPort, tag: bytes, now: float) -> None:
         """A transfer with resume and settled, without payload, has arrived (protocol 6.6)."""
-        self.now = now
+        self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.ingress.settled_tag(publisher, tag)
@@ -206,7 +207,7 @@ class Core:
 
     def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
         """A publisher's link, session or connection has gone (protocol 8.4); closed: by a detach with closed = true."""
-        self.now = now
+        self.now = self.entered = now
         self.startup.publishers.pop(port, None)
         publisher = self.publishers.get(port)
         if publisher:
@@ -215,7 +216,7 @@ class Core:
 
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
         """A receiving client has attached. It is answered when all routers in session know of it (protocol 7.2)."""
-        self.now = now
+        self.now = self.entered = now
         if not self.booted:
             self.startup.subscribers[port] = attach
             return
@@ -226,7 +227,7 @@ class Core:
 
     def subscriber_credit(self, port: SubscriberPort, now: float) -> None:
         """`port.capacity()` has grown."""
-        self.now = now
+        self.now = self.entered = now
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.pump()
@@ -235,7 +236,7 @@ class Core:
 
     def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
         """A link wants to see what waits in a queue (protocol 16.11)."""
-        self.now = now
+        self.now = self.entered = now
         queue = self.address(address)
         assert isinstance(queue, QueueAddress)
         self.browsers[port] = queue
@@ -243,19 +244,20 @@ class Core:
 
     def browser_looks(self, port: BrowserPort, now: float, *, again: bool = True) -> None:
         """Its client has given credit. again: what has come since it saw all is wanted, too."""
-        self.now = now
+        self.now = self.entered = now
         self.browsers[port].browsing.look(port, again=again)
         self.drain()
 
     def detach_browser(self, port: BrowserPort, now: float) -> None:
-        self.now = now
-        queue = self.browsers.pop(port)
-        del queue.browsing.browsers[port]
-        self.touch(queue)
+        self.now = self.entered = now
+        queue = self.browsers.pop(port, None)
+        if queue is not None:
+            del queue.browsing.browsers[port]
+            self.touch(queue)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
         """A client has read the answer to its attach (protocol 7.6, 16.8)."""
-        self.now = now
+        self.now = self.entered = now
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.heard()
@@ -274,7 +276,7 @@ class Core:
         """A subscriber has sent an outcome (protocol 6.3, 6.4). If it settles without a state, the link passes the
         source's default outcome, else RELEASED. why: what it says beside it (protocol 6.4.9)."""
         assert first_id <= last_id
-        self.now = now
+        self.now = self.entered = now
         subscriber = self.subscribers.get(port)
         if subscriber:
             if why:
@@ -289,7 +291,7 @@ class Core:
         expiring: the subscription's timeout starts now. Otherwise `subscription_expiring` starts it later, with the
         term that is returned here.
         """
-        self.now = now
+        self.now = self.entered = now
         self.startup.subscribers.pop(port, None)
         subscriber = self.subscribers.get(port)
         if subscriber is None:
@@ -300,7 +302,7 @@ class Core:
 
     def subscription_expiring(self, attach: SubscriberAttach, term: Term, now: float) -> None:
         """The session or connection of a subscription that was detached earlier has ended (protocol 8.3)."""
-        self.now = now
+        self.now = self.entered = now
         address = self.addresses.get(attach.address)
         if address is not None:
             address.egress.timeout_begins(attach, term)
@@ -310,7 +312,7 @@ class Core:
 
     def reconfigure(self, config: RouterConfig, now: float) -> None:
         """The topology file has changed. Links keep what they were granted (protocol 12.6)."""
-        self.now = now
+        self.now = self.entered = now
         former, self.config = self.config, config
         before, self.accepted = self.accepted, {}
         for entry in config.reachable:
@@ -351,7 +353,7 @@ class Core:
     def peer_up(self, peer: str, now: float, began: float = NEVER_BEFORE, version: int = SPOKEN.newest) -> None:
         """A session with this router has begun (protocol 4.2). version: of the wire between routers, in the session."""
         assert peer not in self.up
-        self.now = now
+        self.now = self.entered = now
         self.members.session_began(peer, now, began, version)
         self.kinds.session_began()
         self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
@@ -365,7 +367,7 @@ class Core:
 
     def peer_down(self, peer: str, now: float) -> None:
         """The session with this router has ended (protocol 8.6)."""
-        self.now = now
+        self.now = self.entered = now
         self.members.session_ended(peer, now)
         self.kinds.session_ended(peer)
         self.roll_call.session_ended(peer)
@@ -380,7 +382,7 @@ class Core:
 
     def draining(self, draining: bool, now: float) -> None:
         """This router sends its clients away, or takes clients again (protocol 8.8)."""
-        self.now = now
+        self.now = self.entered = now
         self.roll_call.drain(draining)
 
     def process_resumed(self, since: float) -> None:
@@ -395,7 +397,7 @@ class Core:
 
     def peer_message(self, peer: str, message: m.Message, now: float) -> None:
         """A peer has sent a message. It is dropped if its session is over (protocol 3.2)."""
-        self.now = now
+        self.now = self.entered = now
         if peer in self.up:
             self._dispatch(peer, message)
             if self._messages_to_self:
@@ -419,7 +421,7 @@ class Core:
 
     def tick(self, now: float) -> None:
         """Does what is due."""
-        self.now = now
+        self.now = self.entered = now
         if now < self._deadline:
             return
         self.startup.tick()
@@ -440,7 +442,7 @@ class Core:
     def flush(self, now: float) -> None:
         """Sends acceptances, settlements and windows: once in a turn, before anything that must follow them
         (protocol 3.3, 9)."""
-        self.now = now
+        self.now = self.entered = now
         while self._touched:
             touched, self._touched = self._touched, {}
             for address in touched:

@@ -109,7 +109,7 @@ class KeptLink:
 
     def credit(self, now: float) -> None:
         """`capacity` of the port has grown."""
-        self.core.now = now
+        self.core.now = self.core.entered = now
         self.core.touch(self.address)
         self.core.subscriber_credit(self, now)
 
@@ -129,7 +129,7 @@ class KeptLink:
 
     def released(self, tag: bytes, now: float) -> None:
         """The client holds the identifier no more: PUBCOMP."""
-        self.core.now = now
+        self.core.now = self.core.entered = now
         item = self.kept.items.get(tag)
         if item is not None and item[0] is not SENT:
             self.kept.items[tag] = (item[0], 0)  # protocol 7.9.6: told when another delivery gets the identifier
@@ -145,7 +145,7 @@ class KeptLink:
 
     def end(self, closed: bool, now: float) -> None:
         """The client's session ends here."""
-        self.core.now = now
+        self.core.now = self.core.entered = now
         there = self.core.addresses.get(self.attach.address)
         if there is not None:
             there.kept.cancel(self)

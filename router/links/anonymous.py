@@ -81,6 +81,7 @@ class AnonymousLink(PublisherLink):
         message_format = event.message_format or 0
         for number, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
             delivery_id = (event.first_id + number) & 0xFFFFFFFF
+            self.connection.core.entered = None  # what came before is handled
             try:
                 to = Glance(payload).properties.to
                 if self._is_request(to, payload):
@@ -88,16 +89,15 @@ class AnonymousLink(PublisherLink):
                         self.link.dispose(delivery_id, delivery_id, ACCEPTED, True)
                         self.connection.output_ready()
                     continue
-                port = self._port(self._address(to, event.settled), now)
-                expires = self.connection.config.address(port.attach.address).expire
-                (payload,) = self._annotated([payload], message_format, expires)
+                address = self._address(to, event.settled)
+                (payload,) = self._annotated([payload], message_format, self.connection.config.address(address).expire)
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue
             except DecodeError as malformed:
                 self._reject(delivery_id, event.settled, malformed.condition, f"this is no message: {malformed}")
                 continue
-            self._take(port, (delivery_id, tag, payload, event.settled, message_format), now)
+            self._take(self._port(address, now), (delivery_id, tag, payload, event.settled, message_format), now)
 
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         """Deliveries that it settles before they have an outcome: it does not want to know it."""

@@ -15,6 +15,7 @@ from amqp10.encoder import encode_value
 from amqp10.errors import (
     DETACH_FORCED,
     FRAME_SIZE_TOO_SMALL,
+    INTERNAL_ERROR,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
     FrameTooLarge,
@@ -127,18 +128,21 @@ class ClientConnection:
     # --- for the owner of the transport
 
     def receive_data(self, data: bytes, now: float) -> None:
+        """Call it, and `authenticated`, through `Border.input`."""
         self.router.enter(now)
-        connection = self.connection
+        connection, core = self.connection, self.core
         reader = connection.reader
         frames = reader.frames
-        events = connection.receive_data(data, now)
         handlers = _HANDLERS
+        events = connection.receive_data(data, now)
         urgent = not events or connection.flow_due
         for event in events:
             kind = event.__class__
+            core.entered = None
             handlers[kind](self, event, now)
             if kind not in _QUIET and not (isinstance(event, LinkFlow) and not event.flow.echo):
                 urgent = True
+        core.entered = None
         if self.watched and reader.frames != frames:
             for port in list(self.watched):
                 port.on_frame(now)
@@ -155,6 +159,23 @@ class ClientConnection:
         self._handle(self.connection.authenticated(step, now), now)
         self._count_incomplete(now)
         self.output_ready()
+
+    def end_on_error(self) -> None:
+        """Its input has met an error that nobody expects."""
+        now, connection = self.router.now, self.connection
+        connection.stop_reading()
+        if connection.remote_open is None:  # it has not learnt who this is
+            self.receive_eof(now)
+            return
+        connection.abandon(
+            Error(Symbol(INTERNAL_ERROR), "this router has met an error in what you sent; its log has it")
+        )
+        self._recount_incomplete()
+        self.router.failed[self] = None
+        self.output_ready()
+
+    def said(self) -> dict[str, Any]:
+        return self.log.who(self)
 
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then, so it may be older than it seems (protocol 12)."""
@@ -369,13 +390,17 @@ class ClientConnection:
     def detach(self, link: Link, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         if not link.detached:
             self.log.ended(self, link, condition, description)
-            link.detach(Error(Symbol(condition), description, _as_fields(info)), closed=closed)
+            try:
+                link.detach(Error(Symbol(condition), description, _as_fields(info)), closed=closed)
+            except FrameTooLarge as error:  # it was not answered yet
+                self.fail(str(error))
             self.output_ready()
 
     # --- events
 
     def _handle(self, events: list[Event], now: float) -> None:
         for event in events:
+            self.core.entered = None
             _HANDLERS[type(event)](self, event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
@@ -446,6 +471,7 @@ class ClientConnection:
                     remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
                 )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
+                subscriber.selection = self.router.border.judge(subscriber.selection)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
                 receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)

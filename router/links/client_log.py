@@ -36,13 +36,13 @@ class ClientLog:
     # --- the connection
 
     def connected(self, connection: ClientConnection) -> None:
-        self._log.info("client_connected", "client {container} connected from {client}", **self._who(connection))
+        self._log.info("client_connected", "client {container} connected from {client}", **self.who(connection))
 
     def closed(self, connection: ClientConnection, event: ConnectionClosed) -> None:
         """The connection has ended; before `user` is forgotten."""
         if self._is_sent_away:
             return
-        who = {**self._who(connection), **_error(event.error)}
+        who = {**self.who(connection), **_error(event.error)}
         admitted = connection.user is not None
         if event.local and event.error is not None:
             if not admitted:
@@ -64,10 +64,10 @@ class ClientLog:
         """The router is being drained, and is about to close this transport without a close frame."""
         self._is_sent_away = True
         text = "client {container} disconnected: {description}"
-        self._log.info("client_disconnected", text, description=description, condition=None, **self._who(connection))
+        self._log.info("client_disconnected", text, description=description, condition=None, **self.who(connection))
 
     def reads_too_slowly(self, connection: ClientConnection, unread_bytes: int) -> None:
-        who = self._who(connection)
+        who = self.who(connection)
         text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
         self._log.warning("client_too_slow", text, unread_bytes=unread_bytes, **who)
 
@@ -110,7 +110,8 @@ class ClientLog:
 
     # --- helpers
 
-    def _who(self, connection: ClientConnection) -> dict[str, Any]:
+    def who(self, connection: ClientConnection) -> dict[str, Any]:
+        """Its address, user and container."""
         open_ = connection.connection.remote_open
         return {
             "container": connection.container or ("" if open_ is None else open_.container_id),
@@ -125,7 +126,7 @@ class ClientLog:
             terminus = remote.source if remote.role else remote.target
             address = getattr(terminus, "address", None) or ""
         role = "subscriber" if remote is not None and remote.role else "publisher"
-        return {**self._who(connection), "link": link.name, "role": role, "address": address}
+        return {**self.who(connection), "link": link.name, "role": role, "address": address}
 
 
 def _error(error: Error | None) -> dict[str, Any]:

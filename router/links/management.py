@@ -197,6 +197,7 @@ class ManagementLink(AnonymousLink):
     def on_transfers(self, event: Transfers, now: float) -> None:
         for number, payload in enumerate(event.payloads):
             state: DeliveryState = ACCEPTED
+            self.connection.core.entered = None  # what came before is handled
             try:
                 self._ask(payload)
             except (RemoteProtocolError, DecodeError) as error:

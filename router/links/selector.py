@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
@@ -358,7 +359,13 @@ def _number(text: str) -> int | float:
     if text[:2] in ("0x", "0X"):
         return int(text.rstrip("lL"), 16)
     if text[-1] in "lL":
-        return int(float(text[:-1])) if not text[:-1].isdigit() else int(text[:-1])
+        digits = text[:-1]
+        if digits.isdigit():
+            return int(digits)
+        value = float(digits)
+        if not isfinite(value):
+            raise SelectorError(f"{text:.60} is no integer that there is")
+        return int(value)
     bare = text.rstrip("dDfF")
     return int(bare) if bare == text and text.isdigit() else float(bare)
 

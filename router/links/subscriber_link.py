@@ -184,7 +184,8 @@ class SubscriberLink:
         return len(parts[0])
 
     def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
-        return expired(payloads, message_format, self.connection.core.clock_us() // 1000)
+        now_ms = self.connection.core.clock_us() // 1000
+        return self.connection.router.border.ask([], expired, payloads, message_format, now_ms)
 
     def send(
         self,
@@ -236,11 +237,11 @@ class SubscriberLink:
         self.counters.redelivered += 1
         self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
         if not message_format:
-            payload = with_failures(payload, delivery_count)
+            payload = self.connection.router.border.ask(payload, with_failures, payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)
 
     def bare_at(self, payload: bytes) -> int:
-        return Glance(payload).bare_at()
+        return self.connection.router.border.ask(0, _bare_at, payload)
 
     def begin(
         self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
@@ -252,7 +253,7 @@ class SubscriberLink:
         self.counters.redelivered += again
         if failures:
             self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
-            begins, taken = header_with_failures(head, failures)
+            begins, taken = self.connection.router.border.ask((b"", 0), header_with_failures, head, failures)
         else:
             begins = head[: self.link.part_capacity()]  # rhea throws on an empty first transfer
             taken = len(begins)
@@ -413,3 +414,7 @@ class SubscriberLink:
         self.detached = True
         self.connection.unwatch(self)
         self.connection.forget(self)
+
+
+def _bare_at(payload: bytes) -> int:
+    return Glance(payload).bare_at()

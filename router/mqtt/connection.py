@@ -53,8 +53,9 @@ class MqttConnection:
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "_aliases", "_alias_maximum", "_authenticate", "_engine", "_output", "_wants_output", "address", "identity",
-        "incomplete_bytes", "limits", "output_paused", "secure", "service", "session", "unread_bytes", "user",
+        "_aliases", "_alias_maximum", "_authenticate", "_early", "_engine", "_output", "_wants_output", "address",
+        "identity", "incomplete_bytes", "limits", "output_paused", "secure", "service", "session", "unread_bytes",
+        "user",
     )  # fmt: skip
 
     def __init__(self, service: Mqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
@@ -70,6 +71,7 @@ class MqttConnection:
         self.incomplete_bytes = 0  # of a packet, as the router counts it
         self._authenticate = authenticate
         self._aliases: dict[str, int] = {}  # that we use
+        self._early: list[Packet] = []  # sent before CONNACK, and not handled yet
         self._alias_maximum = 0
         self._output = 0  # bytes that wait to be fetched, about
         self._wants_output = False  # something waits for it to be fetched
@@ -85,11 +87,26 @@ class MqttConnection:
     # --- for the owner of the transport
 
     def receive_data(self, data: bytes, now: float) -> None:
+        """Call it, and `authenticated`, through `Border.input`."""
         self.service.enter(now)
+        if self._early:
+            self._read_early(None, now)
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.incomplete_size
         if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
             self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
+
+    def end_on_error(self) -> None:
+        """Its input has met an error that nobody expects. The session goes on when the client connects again."""
+        if self.closed:
+            self._ended(self.service.now, with_will=True)
+        elif self._engine.state == OPEN or self._engine.connect is not None:
+            self.close(Reason.UNSPECIFIED_ERROR, "this router has met an error in what you sent; its log has it")
+        else:
+            self.receive_eof(self.service.now)
+
+    def said(self) -> dict[str, Any]:
+        return self.service.who(self)
 
     def receive_eof(self, now: float) -> None:
         self.service.enter(now)
@@ -203,6 +220,13 @@ class MqttConnection:
         if refusal is not None:
             self._refuse(*refusal, now)
             return
+        self._open_session(connect, now)
+
+    def open_session(self, connect: Connect, now: float) -> None:
+        """What others know of sessions has become known here."""
+        self.service.border.input(self, self._open_session, connect, now)
+
+    def _open_session(self, connect: Connect, now: float) -> None:
         self.service.open_session(self, connect, now)
 
     def _refusal_of(self, connect: Connect) -> tuple[Reason, str] | None:
@@ -224,7 +248,7 @@ class MqttConnection:
 
     def session_ready(self, session: Session) -> None:
         """The session is here: CONNACK, and what the client has sent meanwhile."""
-        connect, now = self._engine.connect, self.service.now
+        connect = self._engine.connect
         if self._engine.state != CONNECTING or connect is None:
             return
         present = session.present
@@ -243,6 +267,17 @@ class MqttConnection:
             "client_connected", "client {container} connected from {client}", **self.service.who(self)
         )
         session.connected(self, connect.will)
+        self.service.dirty(self)
+        if early:  # this is within the core, which input does not reach so
+            self._early = early
+            self.service.early[self] = None
+
+    def handle_early(self, now: float) -> None:
+        """What the client has sent before CONNACK."""
+        self.service.border.input(self, self._read_early, None, now)
+
+    def _read_early(self, _: None, now: float) -> None:
+        early, self._early = self._early, []
         self._handle(early, now)
 
     def _refuse(self, reason: Reason, why: str, now: float) -> None:
@@ -313,8 +348,9 @@ class MqttConnection:
     def _aliased(self, publish: Publish) -> tuple[str, Properties]:
         """The topic with the alias that stands for it, or the alias alone where the client knows it (3.3.2.3.4)."""
         topic, properties = publish.topic, publish.properties
-        if not self._alias_maximum:
-            return topic, properties
+        if not self._alias_maximum:  # 3.1.1 has neither, and the session may have been one of MQTT 5 until now
+            session = self.session
+            return topic, properties if session is None or session.version == 5 else NO_PROPERTIES
         alias = self._aliases.get(topic)
         if alias is not None:
             return "", properties._replace(topic_alias=alias)
@@ -344,7 +380,9 @@ class MqttConnection:
         address = ""
         if packets and self.session is not None:
             self.session.incoming.heard(now)
+        core = self.service.core
         for packet in packets:
+            core.entered = None
             if type(packet) is Publish:
                 to = self._address_for(packet)
                 if to is None:
@@ -358,7 +396,9 @@ class MqttConnection:
             if publishing:
                 self._publish_all(address, publishing, now)
                 publishing = []
+                core.entered = None
             self._handle_one(packet, now)
+        core.entered = None
         if publishing:
             self._publish_all(address, publishing, now)
         if self.closed:

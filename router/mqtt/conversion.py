@@ -31,6 +31,7 @@ LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 
 LARGE: Final = 1_024
 """Octets of a payload from which on it is a view of the transfer's."""
 LONGEST_TTL_MS: Final = 0xFFFFFFFF
+LONGEST_EXPIRY_S: Final = 0xFFFFFFFF  # MQTT 5, 3.3.2.3.3
 
 
 Stamp = tuple[int, str]
@@ -58,7 +59,7 @@ class Received(NamedTuple):
         if left_s <= 0:
             return None
         publish = self.publish
-        return replace(publish, properties=publish.properties._replace(message_expiry_s=left_s))
+        return replace(publish, properties=publish.properties._replace(message_expiry_s=min(left_s, LONGEST_EXPIRY_S)))
 
 
 def to_message(
@@ -144,7 +145,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     elif not isinstance(body, AmqpValue) or body.value is not None:
         return Unfit.NO_FORM
     ttl_ms = message.header.ttl if message.header is not None else None
-    payload_format = annotations.get(PAYLOAD_FORMAT)
+    payload_format = _zero_or_one(annotations.get(PAYLOAD_FORMAT))
     content_type = annotations.get(CONTENT_TYPE, properties.content_type)
     subject, reply_to = properties.subject, properties.reply_to
     publish = Publish(
@@ -152,7 +153,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
         octets,
         retain=annotations.get(RETAIN) is True,
         properties=Properties(
-            payload_format=payload_format if payload_format in (0, 1) else 1 if text else None,
+            payload_format=1 if payload_format is None and text else payload_format,
             message_expiry_s=None if ttl_ms is None else math.ceil(ttl_ms / 1000),
             content_type=str(content_type) if _fits(content_type) else None,
             response_topic=reply_to if reply_to is not None and _is_name(reply_to) else None,
@@ -160,8 +161,8 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
             user_properties=_user_properties(message.application_properties or {}, annotations.get(USER_PROPERTIES)),
         ),
     )
-    qos = annotations.get(QOS)
-    return Received(publish, int(qos) if qos in (0, 1) else 2, properties.absolute_expiry_time)
+    qos = _zero_or_one(annotations.get(QOS))
+    return Received(publish, 2 if qos is None else qos, properties.absolute_expiry_time)
 
 
 def subject_of(payload: bytes, message_format: int) -> str | None:
@@ -171,6 +172,11 @@ def subject_of(payload: bytes, message_format: int) -> str | None:
     except DecodeError:
         return None
     return subject if subject is not None and _is_name(subject) else None
+
+
+def _zero_or_one(value: object) -> int | None:
+    """A number that is 1 is not enough: a double or a boolean is, too."""
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) and value in (0, 1) else None
 
 
 def _fits(text: object) -> bool:

@@ -12,7 +12,8 @@ from mqtt import NO_PROPERTIES, Properties, Puback, Pubcomp, Publish, Pubrec, Pu
 from router.core.containers import knows_publisher
 from router.core.ports import Outcome
 from router.mqtt.outgoing import QUESTION
-from router.mqtt.publisher import MqttPublisher, name_of
+from router.mqtt.publisher import LINK, MqttPublisher, name_of
+from router.names import publisher_text
 
 if TYPE_CHECKING:
     from router.mqtt.connection import MqttConnection
@@ -53,6 +54,10 @@ class Incoming:
         return self.done is not None and self.done >= Reason.UNSPECIFIED_ERROR
 
 
+Written = tuple[str, list[Publish], list[bytes]]
+"""An address, what is published there, and the payloads of the transfers that stand for it."""
+
+
 class IncomingMessages:
     """One session's."""
 
@@ -68,6 +73,7 @@ class IncomingMessages:
         self._asked_at = 0.0
         self._life = (session.incarnation & 0xFFFFFFFFFFFFFF).to_bytes(7, "big")
         self._count = 0
+        self._named = publisher_text(session.container, LINK)  # in messages
 
     def publisher(self, address: str, now: float) -> MqttPublisher:
         """The port for an address, attached."""
@@ -80,10 +86,24 @@ class IncomingMessages:
     def publish(self, address: str, packets: list[Publish], now: float) -> None:
         """Sends application messages of one address, all of QoS 0 or none, to it, and to the address of what is
         retained."""
-        retained = self.session.service.topics.retained
-        self.publisher(address, now).publish(packets, now)
-        if retained and (kept := [each for each in packets if each.retain]):
-            self.publisher(retained, now).publish(kept, now)
+        self.publish_written(self.written(address, packets), now)
+
+    def written(self, address: str, packets: list[Publish]) -> list[Written]:
+        """The messages that stand for them, by address: before anything of the core is changed."""
+        service = self.session.service
+        now_ms, write, retained = service.core.clock_us() // 1000, service.messages.written, service.topics.retained
+        found: list[Written] = []
+        if address != retained:
+            found.append((address, packets, write(packets, address, self._named, now_ms)))
+        kept = packets if address == retained else [each for each in packets if each.retain] if retained else []
+        if kept:
+            stamps = [service.retained.stamp() for _ in kept]
+            found.append((retained, kept, write(kept, retained, self._named, now_ms, stamps)))
+        return found
+
+    def publish_written(self, written: list[Written], now: float) -> None:
+        for address, packets, payloads in written:
+            self.publisher(address, now).publish(packets, payloads, now)
 
     def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
         one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)
@@ -153,7 +173,7 @@ class IncomingMessages:
             return False
         assert one.done is not None
         kind = Puback if one.qos == 1 else Pubrec
-        if one.done:
+        if one.done and self.session.version == 5:  # 3.1.1 has no word for it, and may go on with the session
             connection.send(kind(one.packet_id, one.done, one.why))
         else:
             connection.acknowledge(kind, one.packet_id)

@@ -125,8 +125,11 @@ class KeptSubscriber(MqttSubscriber):
 
     def identify(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> list[int]:
         found: list[int] = []
-        for tag, payload in zip(tags, payloads, strict=True):
-            prepared = self._ready[tag] = self._prepared(tag, payload, message_format, False)
+        ask = self.session.service.border.each
+        for tag, prepared in zip(
+            tags, ask(Outcome.REJECTED, self._prepared, tags, payloads, message_format, False), strict=True
+        ):
+            self._ready[tag] = prepared
             packet_id = 0
             if not isinstance(prepared, Outcome) and prepared[1] == 2:
                 one = self._held[tag] = Outgoing(self, 0, tag, prepared[0], 2)
@@ -169,8 +172,8 @@ class KeptSubscriber(MqttSubscriber):
         return for_client(publish, found, session.version)
 
     def publish_settled(self, payloads: list[bytes], message_format: int) -> None:
-        for payload in payloads:
-            prepared = self._prepared(b"", payload, message_format, True)
+        ask = self.session.service.border.each
+        for prepared in ask(Outcome.REJECTED, self._prepared, [b""] * len(payloads), payloads, message_format, True):
             if not isinstance(prepared, Outcome):
                 self.session.send_unacknowledged(prepared[0])
 

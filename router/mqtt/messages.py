@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from amqp10.encoder import encode_value
-from mqtt import NO_PROPERTIES, Publish
+from mqtt import NO_PROPERTIES, Publish, encode, name_fault
+from router.border import Border
 from router.mqtt.conversion import LARGE, Received, Stamp, Unfit, to_message, to_publish
 from router.mqtt.remembered import Remembered
 from router.mqtt.topic_map import TopicMap
@@ -26,11 +27,12 @@ NO_OCTETS: Final = encode_value(b"")
 class Messages:
     """One router's."""
 
-    __slots__ = ("_heads", "_read", "topics")
+    __slots__ = ("_border", "_heads", "_read", "topics")
 
-    def __init__(self, topics: TopicMap, room: int) -> None:
+    def __init__(self, topics: TopicMap, border: Border, room: int) -> None:
         """room: octets of heads; READ_SHARE times that for messages."""
         self.topics = topics
+        self._border = border
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
         self._read: Remembered[int, tuple[bytes, str, Received | Unfit]] = Remembered(READ_SHARE * room)
         # (topic, publisher, QoS) -> what is before the octets in a message without properties
@@ -75,11 +77,21 @@ class Messages:
         known = self._read.answers.get(id(payload))
         if known is not None and known[0] is payload and known[1] == address:
             return known[2]
+        found = self._border.ask(Unfit.NO_FORM, self._look, payload, message_format, address)
+        self._keep(payload, address, found)
+        return found
+
+    def _look(self, payload: bytes, message_format: int, address: str) -> Received | Unfit:
         topic = self.topics.name_of(address)
         found = to_publish(payload, message_format, topic)
-        if isinstance(found, Received) and not self.topics.has(address, found.publish.topic):
+        if isinstance(found, Unfit):
+            return found
+        if not self.topics.has(address, found.publish.topic):
             found = found._replace(publish=replace(found.publish, topic=topic))
-        self._keep(payload, address, found)
+        if found.publish.topic == topic and name_fault(topic) is not None:
+            return Unfit.NO_FORM
+        if found.publish.properties != NO_PROPERTIES:
+            encode(replace(found.publish, payload=b""), 5)  # who sends it is within the core, and so it can be encoded
         return found
 
     def _keep(self, payload: bytes, address: str, found: Received | Unfit) -> None:

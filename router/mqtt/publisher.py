@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
-from router.names import publisher_text
 
 if TYPE_CHECKING:
     from router.mqtt.incoming import Incoming
@@ -39,7 +38,7 @@ class MqttPublisher:
     """One address's."""
 
     __slots__ = (
-        "_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
+        "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
     )  # fmt: skip
 
     def __init__(self, session: Session, address: str) -> None:
@@ -55,7 +54,6 @@ class MqttPublisher:
         )
         topics = session.service.topics
         self.retains = address == topics.retained
-        self._named = publisher_text(session.container, LINK)  # in messages
         self.next_id = 0
         self.incoming: dict[int, Incoming] = {}  # by delivery-id
         self.completing: dict[int, Incoming] = {}  # settled, with a tag that may come again; by delivery-id
@@ -65,18 +63,15 @@ class MqttPublisher:
 
     # --- for the session
 
-    def publish(self, packets: list[Publish], now: float) -> None:
+    def publish(self, packets: list[Publish], payloads: list[bytes], now: float) -> None:
         """Sends application messages of one address, all of QoS 0 or none; those with an identifier are entered in the
-        session."""
-        session, core = self.session, self.session.core
-        now_ms = core.clock_us() // 1000
+        session. payloads: of the transfers that stand for them."""
+        session = self.session
         if self.retains and packets[0].qos == 0:  # nothing comes settled there: it is bounded here
-            packets = packets[: max(MOST_UNACKNOWLEDGED - len(self.incoming), 0)]
+            room = max(MOST_UNACKNOWLEDGED - len(self.incoming), 0)
+            packets, payloads = packets[:room], payloads[:room]
             if not packets:
                 return
-        service = session.service
-        stamps = [service.retained.stamp() for _ in packets] if self.retains else ()
-        payloads = service.messages.written(packets, self.attach.address, self._named, now_ms, stamps)
         first_id, settled = self.next_id, packets[0].qos == 0 and not self.retains
         self.next_id += len(packets)
         tags: list[bytes] = []
@@ -84,7 +79,7 @@ class MqttPublisher:
             tags.append(session.incoming.tag_of(each))
             if not settled:
                 self.incoming[first_id + i] = session.incoming.enter(self, first_id + i, each)
-        core.transfers(self, first_id, tags, payloads, settled, 0, now)
+        session.core.transfers(self, first_id, tags, payloads, settled, 0, now)
 
     def settle(self, one: Incoming) -> None:
         """The client gives it up. `completed` follows where its tag may come again."""

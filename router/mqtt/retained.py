@@ -80,9 +80,12 @@ def read(payload: bytes) -> Retained | None:
     if isinstance(ended, list) and len(ended) == 2:
         return Retained(ended=str(ended[0]), store=str(ended[1]))
     topic = message.properties.subject if message.properties is not None else None
-    if isinstance(stamp, list) and len(stamp) == 2 and isinstance(topic, str):
-        return Retained(topic, (int(stamp[0]), str(stamp[1])), isinstance(message.body, Data) and not message.value)
-    return None
+    if not isinstance(stamp, list) or len(stamp) != 2 or not isinstance(topic, str):
+        return None
+    at, router = stamp
+    if not isinstance(at, int) or isinstance(at, bool) or not isinstance(router, str):
+        return None
+    return Retained(topic, (int(at), str(router)), isinstance(message.body, Data) and not message.value)
 
 
 def question(who: str) -> bytes:
@@ -210,7 +213,7 @@ class RetainedMessages:
         return (self.service.epoch(), self.service.core.name)
 
     def take(self, payload: bytes) -> None:
-        found = read(payload)
+        found = self.service.border.ask(None, read, payload)
         if found is None or found.asked:
             return
         if found.ended:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mqtt import Connect, Reason
 from mqtt.reader import LARGEST
+from router.border import Border
 from router.config import SHARED
 from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
@@ -70,18 +71,24 @@ class Mqtt:
     """One router's."""
 
     def __init__(
-        self, host: Host, admission: Counting, unread: Callable[[Any, int], None], token: Callable[[], str] | None
+        self,
+        host: Host,
+        border: Border,
+        admission: Counting,
+        unread: Callable[[Any, int], None],
+        token: Callable[[], str] | None,
     ) -> None:
         """unread: a connection's transport holds so many bytes. token: makes client identifiers that nobody has."""
         self._host = host
+        self.border = border
         self._admission = admission
         self.unread = unread
         self._token = token
         self.core = host.core
         self.topics = _topics_of(host.config)
         self.filters = FilterIndex(self._room)
-        self.messages = Messages(self.topics, self._room)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, self._room)
+        self.messages = Messages(self.topics, border, self._room)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, border, self._room)
         self.connections: dict[MqttConnection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.draining = False
@@ -95,6 +102,7 @@ class Mqtt:
         self._moved: dict[Session, None] = {}
         self._anew: dict[Session, None] = {}
         self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
+        self.early: dict[MqttConnection, None] = {}  # have sent something before CONNACK that is not handled yet
         self._orphans: dict[MqttPublisher, float] = {}  # until when they wait, in this order
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
@@ -170,8 +178,8 @@ class Mqtt:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         self.holding.set_limit(self.config.memory_limit)
         before, self.topics = self.topics, _topics_of(self.config)
-        self.messages = Messages(self.topics, self._room)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, self._room)
+        self.messages = Messages(self.topics, self.border, self._room)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self._room)
         for address in list(self.core.addresses.values()):
             address.feeds.reconfigured()
         if before.retained != self.topics.retained:
@@ -208,6 +216,9 @@ class Mqtt:
     def flush(self, now: float) -> None:
         """Tells the core what packets have meant, before the core's own flush."""
         self._replace_sessions(now)
+        early, self.early = self.early, {}
+        for connection in early:
+            connection.handle_early(now)
         self.retained.begin(now)
         due, self.retained.due = self.retained.due, {}
         for session in due:
@@ -231,7 +242,7 @@ class Mqtt:
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has something to do without a new event."""
-        if self._to_flush or self._leaving or self._roomy or self._moved or self._anew:
+        if self._to_flush or self._leaving or self._roomy or self._moved or self._anew or self.early:
             return True
         return bool(self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
 
@@ -411,7 +422,7 @@ class Mqtt:
         deferred, self.deferred = self.deferred, {}
         for connection, connect in deferred.items():
             if not connection.closed:
-                self.open_session(connection, connect, now)
+                connection.open_session(connect, now)
         anew, self._anew = self._anew, {}
         for session in anew:
             self._begin_anew(session, now)

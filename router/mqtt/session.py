@@ -274,7 +274,9 @@ class Session:
             properties = will.properties._replace(will_delay_s=None)
             qos = min(will.qos, self._most_qos(address))
             retain = will.retain and bool(self.service.topics.retained)
-            self.incoming.publish(address, [Publish(will.topic, will.payload, qos, retain, properties=properties)], now)
+            publish = Publish(will.topic, will.payload, qos, retain, properties=properties)
+            written = self.service.border.ask((), self.incoming.written, address, [publish])
+            self.incoming.publish_written(list(written), now)
 
     # --- the client publishes
 
@@ -518,8 +520,10 @@ class Session:
 
     def acknowledged(self, packet_id: int, reason: Reason) -> None:
         """PUBACK has come."""
-        one = self.identifiers.in_flight.pop(packet_id, None)
-        if one is not None:
+        one = self.identifiers.in_flight.get(packet_id)
+        if one is not None and one.qos == 1 and one.state is State.SENT:
+            self.identifiers.free(one)
+            one.state = State.RELEASED  # it may wait to be sent again
             outcome = Outcome.REJECTED if reason >= Reason.UNSPECIFIED_ERROR else Outcome.ACCEPTED
             one.subscriber.finished(one, outcome)
             self.service.has_room(self)
@@ -530,8 +534,11 @@ class Session:
         if one is None:
             if reason < Reason.UNSPECIFIED_ERROR:
                 self.send_packet(Pubrel(packet_id, self.unknown))
-        elif reason >= Reason.UNSPECIFIED_ERROR:
+        elif one.qos != 2:
+            return
+        elif one.state is State.SENT and reason >= Reason.UNSPECIFIED_ERROR:
             self.identifiers.free(one)
+            one.state = State.RELEASED
             one.subscriber.finished(one, Outcome.REJECTED)
             self.service.has_room(self)
         elif one.state is State.SENT:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from mqtt import TopicTree
+from router.border import Border
 from router.config import SHARED
 from router.core.core import Core
 from router.mqtt.conversion import Unfit, subject_of
@@ -20,7 +21,8 @@ class Sharing:
     """Those of one router, by one topology file. A tree has the filters, so a message costs the same however many
     there are that do not match it."""
 
-    def __init__(self, core: Core, topics: TopicMap, messages: Messages, room: int) -> None:
+    def __init__(self, core: Core, topics: TopicMap, messages: Messages, border: Border, room: int) -> None:
+        self._border = border
         self._topics = topics
         self._messages = messages
         self._by_topic: dict[str, dict[str, None]] = {}
@@ -71,14 +73,19 @@ class Sharing:
         return queue in self._topics.named
 
     def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
-        message = self._messages.read(payload, message_format, topic)
-        if isinstance(message, Unfit):  # members reject it, as other subscribers do
-            name = subject_of(payload, message_format)
-            name = name if name is not None and self._topics.has(topic, name) else self._topics.name_of(topic)
-        else:
-            name = message.publish.topic
+        name = self._border.ask(None, self._name, topic, payload, message_format)
+        if name is None:  # members of all reject it
+            return self.queues_of(topic)
         found = self._found.answers.get(name)
         if found is None:
             found = tuple(queue for queues in self._tree.matching(name) for queue in queues)
             self._found.keep(name, found, len(name) + QUEUE_OCTETS * len(found))
         return found
+
+    def _name(self, topic: str, payload: bytes, message_format: int) -> str:
+        """The topic name of a message."""
+        message = self._messages.read(payload, message_format, topic)
+        if not isinstance(message, Unfit):
+            return message.publish.topic
+        name = subject_of(payload, message_format)  # members reject it, as other subscribers do
+        return name if name is not None and self._topics.has(topic, name) else self._topics.name_of(topic)

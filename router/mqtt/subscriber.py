@@ -41,7 +41,7 @@ class MqttSubscriber:
             timeout_s=session.expiry_s,
             expiry_policy="link-detach",
             mode_first=not session.persists,
-            selection=None if shares else Wanted(session.filters, service.messages, address),
+            selection=None if shares else service.border.judge(Wanted(session.filters, service.messages, address)),
             keeps_map=session.persists,
         )
         self.shares = shares
@@ -208,8 +208,9 @@ class TransientSubscriber(MqttSubscriber):
         first_id = self._next_id
         self._next_id += len(tags)
         session = self.session
-        for i, payload in enumerate(payloads):
-            prepared = self._prepared(tags[i], payload, message_format, settled)
+        ask = session.service.border.each
+        answers = ask(Outcome.REJECTED, self._prepared, tags, payloads, message_format, settled)
+        for i, prepared in enumerate(answers):
             if isinstance(prepared, Outcome):
                 if not settled:
                     self._dispose(first_id + i, prepared)

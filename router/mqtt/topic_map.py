@@ -65,10 +65,15 @@ class TopicMap:
 
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
-        where that is `#`. Of a queue: its filter, or the queue itself where that has a wildcard."""
+        where that is `#`. Of a queue: its filter, or where that has a wildcard the queue itself; and where that has it
+        as well, the name of the first of its topics which the filter matches."""
         topic_filter = self.filter_of(address)
         if topic_filter is not None:
-            return address if name_fault(topic_filter) is not None else topic_filter
+            for own in (topic_filter, address):
+                if name_fault(own) is None:
+                    return own
+            names = map(self.name_of, self.topics_of(address))
+            return next((name for name in names if matches(topic_filter, name)), address)
         return self._names.get(address, address)
 
     def address_of(self, name: str) -> str | None:

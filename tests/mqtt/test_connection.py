@@ -346,3 +346,13 @@ def test_a_refusal_has_a_reason() -> None:
     client.says(Connect("c"))
     with pytest.raises(LocalProtocolError):
         client.server.refuse(Reason.SUCCESS)
+
+
+def test_identifier_of_a_pubrec_of_nothing_is_free() -> None:
+    client = Client().connected()
+    assert client.says(Pubrec(1)) == [Pubrec(1)]
+    client.server.send(Pubrel(1, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+    client.server.send(Publish("a", b"x", 1, packet_id=1))
+    assert client.says(Pubcomp(1)) == [Pubcomp(1)]  # it is of that PUBREL
+    assert client.says(Puback(1)) == [Puback(1)]
+    assert client.server.state == OPEN

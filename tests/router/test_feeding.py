@@ -17,6 +17,7 @@ from router.mqtt.messages import Messages
 from router.mqtt.sharing import Sharing
 from router.mqtt.topic_map import TopicMap
 from router.names import PUBLISHER_EXPIRED
+from tests.router.borders import border
 from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh
 
@@ -32,7 +33,7 @@ class Shared(Mesh):
 
     def start(self, name: str, *, fresh: bool = False) -> Core:
         core, topics = super().start(name, fresh=fresh), TopicMap({"#": TOPIC})
-        core.shares = Sharing(core, topics, Messages(topics))
+        core.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
         return core
 
     def member(self, router: str, name: str = "m", **attach: Any) -> SubscriberEnd:
@@ -122,7 +123,7 @@ def test_queue_that_the_file_names_no_more_holds_nothing_back() -> None:
     member, publisher = mesh.member("a", accepts=False), mesh.publisher("a")
     send(publisher, "jobs/1")
     core, topics = mesh.cores["a"], TopicMap({"else": TOPIC})
-    core.shares = Sharing(core, topics, Messages(topics))
+    core.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
     core.addresses[TOPIC].feeds.reconfigured()
     mesh.run()
     assert publisher.accepted() == [0]

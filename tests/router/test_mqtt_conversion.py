@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
-from amqp10.types import Symbol, UByte
+from amqp10.types import Float, Symbol, Timestamp, UByte
 from mqtt import Properties, Publish, encode
 from router.mqtt.conversion import Received, Unfit, to_message, to_publish
 from router.mqtt.messages import Messages
 from router.mqtt.topic_map import TopicMap
+from tests.router.borders import border
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = st.sampled_from(["a", "a/b", "/ü", "$x/y"])
@@ -134,6 +135,26 @@ def test_message_without_a_clock_keeps_its_ttl() -> None:
     assert converted(Message(b"", header=Header(ttl=2500))).properties.message_expiry_s == 3
 
 
+def test_expiry_is_the_longest_that_mqtt_has_where_the_message_lives_longer() -> None:
+    properties = MessageProperties(absolute_expiry_time=Timestamp(2**63 - 1))
+    received = to_publish(Message(b"", properties=properties).encode(), 0, "topic")
+    assert isinstance(received, Received)
+    left = received.left(0)
+    assert left is not None
+    assert left.properties.message_expiry_s == 0xFFFFFFFF
+    encode(left, 5)
+
+
+@pytest.mark.parametrize("value", [1.0, Float(1.0), True])
+def test_number_that_is_1_and_no_integer_says_nothing(value: object) -> None:
+    annotations = {Symbol("x-opt-mqtt-payload-format"): value, Symbol("x-opt-mqtt-qos"): value}
+    payload = Message(b"", message_annotations=annotations).encode()
+    received = to_publish(payload, 0, "topic")
+    assert isinstance(received, Received)
+    assert (received.publish.properties.payload_format, received.most_qos) == (None, 2)
+    encode(received.publish, 5)
+
+
 def test_qos_1_is_the_most_that_a_subscriber_gets_of_a_message_published_so() -> None:
     found = [to_publish(to_message(Publish("a", qos=qos, packet_id=1)), 0, "topic") for qos in (1, 2)]
     assert [each.most_qos for each in found if isinstance(each, Received)] == [1, 2]
@@ -166,7 +187,7 @@ def test_application_properties_of_other_types_come_as_text_or_not_at_all() -> N
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_written_without_properties_is_what_is_read(size: int, qos: int) -> None:
     """It is not read, as its router knows it: so it must be what reading says."""
-    messages = Messages(TopicMap({"#": "all"}), 1 << 20)
+    messages = Messages(TopicMap({"#": "all"}), border(), 1 << 20)
     publish = Publish("a/b", b"x" * size, qos, packet_id=qos)
     for _ in range(2):
         (payload,) = messages.written([publish], "all", "p:mqtt", 1_000)

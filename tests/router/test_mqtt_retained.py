@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from amqp10.sections import Data, Message
+from amqp10.sections import Properties as MessageProperties
+from amqp10.types import ULong
 from mqtt import (
     Connect,
     Disconnect,
@@ -23,6 +26,7 @@ from mqtt import (
 )
 from router.config import AddressConfig
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, SubscriberAttach
+from router.mqtt.conversion import STAMP
 from router.mqtt.retained import LINK, RetainedFeed, end, read
 from tests.router.mqtt_clients import Client, World, answer
 
@@ -235,3 +239,9 @@ def test_all_stores_are_waited_for() -> None:
     assert isinstance(retained._feed, RetainedFeed)
     store.publish([end(retained._feed.who, "t")])
     assert retained.complete
+
+
+@pytest.mark.parametrize("stamp", [["x", "y"], [1.5, "a"], [True, "a"], [ULong(1), 2], [ULong(1)]])
+def test_a_stamp_that_no_router_has_written_is_none(stamp: list[Any]) -> None:
+    properties = MessageProperties(subject="t")
+    assert read(Message(Data(b""), message_annotations={STAMP: stamp}, properties=properties).encode()) is None

@@ -262,6 +262,57 @@ def test_pubrel_is_sent_again_until_pubcomp(world: World) -> None:
     assert subscriber.send(Pubcomp(publish.packet_id)) == []
 
 
+def test_session_of_version_5_goes_on_with_3_1_1_which_has_no_properties(world: World) -> None:
+    as_long = Properties(session_expiry_s=60)  # as the file lets a session of 3.1.1 last
+    subscriber, publisher = world.connect("s", properties=as_long), world.connect("p")
+    subscribe(subscriber, "a")
+    publisher.send(Publish("a", b"x", 1, packet_id=1, properties=Properties(user_properties=(("k", "v"),))))
+    subscriber.lose()
+    subscriber = world.connect("s", 4, clean_start=False)
+    (again,) = answer(subscriber)
+    assert (again.payload, again.dup, again.properties) == (b"x", True, Properties())
+
+
+def test_refusal_that_version_5_was_not_told_is_none_in_3_1_1(world: World) -> None:
+    publisher, subscriber = world.connect("p", properties=Properties(session_expiry_s=60)), world.connect("s")
+    subscribe(subscriber, "a")
+    publisher.send(Publish("a", b"x", 2, packet_id=1))
+    publisher.lose()
+    (got,) = of(subscriber.take(), Publish)
+    subscriber.send(Pubrec(got.packet_id, Reason.UNSPECIFIED_ERROR))
+    publisher = world.connect("p", 4, clean_start=False)
+    assert publisher.send(Publish("a", b"x", 2, dup=True, packet_id=1)) == [Pubrec(1)]
+
+
+def test_puback_of_what_was_not_sent_again_yet_is_the_end_of_it(world: World) -> None:
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "a", qos=1)
+    publisher.send(*(Publish("a", bytes((i,)), 1, packet_id=i) for i in (1, 2)))
+    second = of(subscriber.take(), Publish)[1].packet_id
+    subscriber.lose()
+    subscriber = world.connect("s", clean_start=False, properties=LASTING._replace(receive_maximum=1))
+    subscriber.inbox = subscriber.send(Puback(second))
+    assert texts(answer(subscriber)) == [b"\x01"]
+    publisher.send(*(Publish("a", bytes((i,)), 1, packet_id=i) for i in range(3, 9)))
+    assert texts(answer(subscriber)) == [bytes((i,)) for i in range(3, 9)]
+
+
+@pytest.mark.parametrize("packet", [Puback, Pubrec])
+def test_acknowledgement_of_another_qos_than_the_message_has_means_nothing(
+    world: World, packet: type[Puback | Pubrec]
+) -> None:
+    qos = 2 if packet is Puback else 1
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "a")
+    publisher.send(*(Publish("a", bytes((i,)), qos, packet_id=i) for i in (1, 2)))
+    second = of(subscriber.take(), Publish)[1].packet_id
+    subscriber.lose()
+    subscriber = world.connect("s", clean_start=False, properties=LASTING._replace(receive_maximum=1))
+    subscriber.inbox = subscriber.send(packet(second, Reason.UNSPECIFIED_ERROR))
+    assert texts(answer(subscriber)) == [b"\x01", b"\x02"]
+    assert publisher.take() == [(Pubrec if qos == 2 else Puback)(packet_id) for packet_id in (1, 2)]
+
+
 def test_clean_start_ends_the_session_before(world: World) -> None:
     subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
     subscribe(subscriber, "a")

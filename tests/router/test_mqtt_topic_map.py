@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtt import matches
+from router.config import SHARED
 from router.mqtt.topic_map import TopicMap
 
 # "z" is in no prefix: it stands for all that a wildcard may be besides.
@@ -72,3 +73,10 @@ def test_shared_subscription_is_a_queue_that_gets_what_its_filter_matches() -> N
     assert [topics.name_of(queue) for queue in ("wild", "plain")] == ["wild", "jobs/a"]
     assert topics.has("wild", "jobs/c")
     assert not topics.has("plain", "jobs/c")
+
+
+def test_message_without_a_topic_name_has_one_in_a_group_whose_filter_is_a_wildcard() -> None:
+    topics = TopicMap({"#": "all", "jobs": "work"})
+    assert topics.name_of(f"{SHARED}g/#") == "all"
+    assert topics.name_of(f"{SHARED}g/jobs/+") == f"{SHARED}g/jobs/+"  # the filter matches none of the names
+    assert topics.name_of(f"{SHARED}g/jobs/#") == "jobs"

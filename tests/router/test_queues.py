@@ -7,6 +7,8 @@ from hashlib import blake2b
 
 import pytest
 
+from amqp10.errors import FRAME_SIZE_TOO_SMALL
+from amqp10.events import ConnectionClosed
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import SND_SETTLED
@@ -440,3 +442,13 @@ def test_a_browser_sees_what_waits_once_and_takes_nothing() -> None:
     consumer.grant(200)
     clients.exchange()
     assert _values(client, consumer) == [*range(60)]
+
+
+def test_a_browser_whose_answer_is_too_large_for_its_client_ends_its_connection_and_nothing_else() -> None:
+    clients = make(RouterConfig("a", routers=("a",), defaults=QUEUE))
+    client, other = clients.connect("c", max_frame_size=512), clients.connect("other")
+    address = "q" * 400
+    client.receiver("n" * 150, source=Source(address, distribution_mode=Symbol("copy")))
+    (closed,) = client.seen(ConnectionClosed)
+    assert closed.error.condition == FRAME_SIZE_TOO_SMALL
+    assert other.answered(other.receiver("in", source=Source(address))).source.address == address

@@ -140,3 +140,8 @@ def test_a_hostile_pattern_takes_no_more_time_than_the_value_is_long() -> None:
     value = "a" * 100_000
     assert wanted({"text": value}.get) is False
     assert wanted({"text": value + "b"}.get) is True
+
+
+def test_an_integer_that_is_infinite_is_no_integer() -> None:
+    with pytest.raises(SelectorError, match="1e400L"):
+        compile_selector("x = 1e400L")
