@@ -19,6 +19,7 @@ from router.core.counters import EXPIRED, LOST_KEPT, OWN_COUNTERS
 from router.core.former import Former
 from router.links.management import Request, answer_to
 from router.policies import Identity
+from router.router import Router
 from tests.router.links import BODY, Client, symbols
 from tests.router.neighbours import Neighbours
 
@@ -51,21 +52,25 @@ class Node:
 
 
 def network() -> Neighbours:
-    """Of what routers remember of others that have gone there is as much as there may be."""
     made = Neighbours(addresses=ADDRESSES, memory_limit=16 << 20)
     for router in (made.a, made.b):
         router.management = Node()
-        counters, former = router.core.counters, router.core.former
-        for number in range(OWN_COUNTERS):
-            counters.of(f"earlier{number}")
-        for number in range(LOST_KEPT):
-            counters.note_lost(counters.of("t"), "c", f"earlier{number}", EXPIRED, made.now)
-        known = -1
-        while known < len(former):
-            known = len(former)
-            term, at = (1 << 40 | known, "a"), made.now + known  # no two of them share what they have
-            former.remember(f"earlier{known}", (f"c{known}", f"s{known}"), Former(term, term, at, at, 1))
+        remember_others(router, made.now)
     return made
+
+
+def remember_others(router: Router, now: float) -> None:
+    """Of what a router remembers of others that have gone there is as much as there may be."""
+    counters, former = router.core.counters, router.core.former
+    for number in range(OWN_COUNTERS):
+        counters.of(f"earlier{number}")
+    for number in range(LOST_KEPT):
+        counters.note_lost(counters.of("t"), "c", f"earlier{number}", EXPIRED, now)
+    known = -1
+    while known < len(former):
+        known = len(former)
+        term, at = (1 << 40 | known, "a"), now + known  # no two of them share what they have
+        former.remember(f"earlier{known}", (f"c{known}", f"s{known}"), Former(term, term, at, at, 1))
 
 
 def _connection(network: Neighbours, client: Client, number: int) -> Gone:
