@@ -22,7 +22,12 @@ from amqp10.annotations import (
 from amqp10.composite import CODES
 from amqp10.decoder import ARRAY_TYPES, MAX_DEPTH, MAX_EMPTY
 from amqp10.sections import Header, Properties
+from edges.pipe import messages
+from router import names
+from router.links import expiry
+from router.mqtt import conversion, retained
 
+NAMING = (names, conversion, retained, messages, expiry)
 Odd = tuple[str, bytes, int]
 """What it is, the payload, the message-format."""
 
@@ -37,6 +42,7 @@ SYMBOLIC = {code: name for name, code in CODES.items() if HEADER <= code <= FOOT
     FOOTER: "amqp:footer:map",
 }
 BODY = section_head(DATA) + b"\xa0\x01x"
+SUBJECT = section_head(PROPERTIES) + b"\xc0\x09\x04\x40\x40\x40\xa1\x03a/b"
 FORMATS = (1, 0x100, 0x7777, 2**32 - 1)
 
 
@@ -102,6 +108,12 @@ def values(*, one_of_each: bool = False) -> Iterator[tuple[str, bytes]]:
     yield "nothing", b""
 
 
+def known_names() -> list[str]:
+    """Annotations and application properties that mean something to us."""
+    found = {each for module in NAMING for each in vars(module).values() if isinstance(each, str)}
+    return sorted(str(each) for each in found if each.startswith(("x-opt-", "onceway:")))
+
+
 def _map(*entries: bytes) -> bytes:
     content = b"".join(entries)
     return b"\xd1" + pack(">II", len(content) + 4, len(entries)) + content
@@ -125,6 +137,17 @@ def odd_messages() -> Iterator[Odd]:
             before = BODY if code >= DATA else b""
             yield f"value in {code:#x} {name}", before + section_head(code) + _map(b"\xa3\x01k", value) + behind, 0
             yield f"key in {code:#x} {name}", before + section_head(code) + _map(value, b"\x40") + behind, 0
+    kinds = {ARRAY_TYPES.get(value[0], name): value for name, value in values(one_of_each=True) if value}
+    kinds |= {"strings": b"\xc0\x07\x02\xa1\x01a\xa1\x01b", "nulls": b"\xc0\x03\x02\x40\x40", "true": b"\x41"}
+    kinds |= {"infinity": b"\x72\x7f\x80\0\0", "numbers": b"\xc0\x0b\x02\x80" + b"\xff" * 8 + b"\x40"}
+    for key in known_names():
+        for kind, value in kinds.items():
+            for form in (b"\xa3", b"\xa1"):
+                entry = form + bytes((len(key),)) + key.encode(), value
+                yield f"{key} {kind}", section_head(MESSAGE_ANNOTATIONS) + _map(*entry) + SUBJECT + BODY, 0
+            yield f"property {key} {kind}", SUBJECT + section_head(APPLICATION_PROPERTIES) + _map(*entry) + BODY, 0
+        twice = section_head(MESSAGE_ANNOTATIONS) + _map(*(b"\xa3" + bytes((len(key),)) + key.encode(), b"\x40") * 2)
+        yield f"{key} twice", twice + BODY, 0
     for section, fields in ((HEADER, Header.fields), (PROPERTIES, Properties.fields)):
         for number, field in enumerate(fields):
             for name, value in values(one_of_each=True):

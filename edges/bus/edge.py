@@ -25,12 +25,13 @@ from edges.bus.house import House
 from edges.bus.metrics import STATUSES, BusMetrics, Told
 from edges.bus.options import BusOptions
 from edges.bus.registry import EVENTS, Forbidden, Registry
-from edges.bus.rules import BadRequest, event, text_of, topic_of
+from edges.bus.rules import BadRequest, event, is_event, read_event, text_of
 from edges.bus.sender import Sender
 from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
 from edges.store import Batch, Conflict, Store, StoreError, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.base.logs import logger
+from onceway.client.bodies import why_raw
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import Changes
@@ -44,6 +45,7 @@ LEAVE_S: Final = 2.0  # that an edge which stops waits for its store
 CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
+TURN_OCTETS: Final = 1 << 20  # of events that are read in one turn of the loop
 NOT_CONNECTED: Final = "not connected to the network"
 
 
@@ -323,15 +325,26 @@ class Edge:
             await self._store(journal, batch)
 
     async def _store(self, journal: StoreJournal, batch: Received) -> None:
-        bodies = [body if isinstance(body, bytes) else b"" for body in batch.bodies]
-        topics = [topic_of(body) for body in bodies]
-        for index, topic in enumerate(topics):
-            if topic is None:
-                batch[index].reject(DECODE_ERROR, "this is no event of a bus")
-        await journal.accept(batch, [None if topic is None else EVENTS + topic for topic in topics], bodies)
-        for topic in dict.fromkeys(topics):
-            if topic is not None:
-                await self._arrived(topic)
+        bodies = batch.bodies
+        streams: list[str | None] = []
+        octets = 0
+        for index, body in enumerate(bodies):
+            try:
+                topic, text = read_event(body)
+            except BadRequest as error:
+                batch[index].reject(DECODE_ERROR, why_raw(body) or str(error))
+                streams.append(None)
+                bodies[index] = b""
+                continue
+            streams.append(EVENTS + topic)
+            octets += len(text)
+            if octets >= TURN_OCTETS:  # a few that are compressed well are much to read
+                octets = 0
+                await asyncio.sleep(0)
+        await journal.accept(batch, streams, bodies)
+        for stream in dict.fromkeys(streams):
+            if stream is not None:
+                await self._arrived(stream.removeprefix(EVENTS))
         self._deliver()
 
     async def _arrived(self, topic: str) -> None:
@@ -461,17 +474,29 @@ class Edge:
                 await asyncio.sleep(AGAIN_S)
 
     async def _read(self, plan: Plan) -> list[bytes]:
-        """The batch's events; what does not fit a batch is left for the next one."""
+        """The batch's events; what does not fit a batch is left for the next one. What an earlier version has stored
+        and is no event is left out: at once where it cannot be decompressed, else when the batch was not taken."""
         found: list[bytes] = []
         octets = 0
         for topic, (first, end) in list(plan.parts.items()):
             position = first
             while position < end and octets < BATCH_OCTETS:
                 records = await self.store.read(EVENTS + topic, position, records=end - position)
-                records = [record for record in records if record.position < end]
-                position = records[-1].position + 1 if records else end  # none: they were dropped
-                found += [text_of(record.payload) for record in records]
-                octets += sum(len(record.payload) for record in records)
+                if not records or records[0].position >= end:  # they were dropped
+                    position = end
+                for record in records:
+                    if record.position >= end or octets >= BATCH_OCTETS:
+                        break
+                    position = record.position + 1
+                    text = text_of(record.payload)
+                    if text is None or (plan.attempts > 1 and not is_event(record.payload)):
+                        self._log.warning(
+                            "bus_no_event", "{topic}: position {position} is no event and is left out",
+                            topic=topic, position=record.position,
+                        )  # fmt: skip
+                        continue
+                    found.append(text)
+                    octets += len(text)
             if position == first:
                 del plan.parts[topic]
             else:

@@ -1,8 +1,13 @@
-"""What requests may hold, and events as bytes. Knows no state."""
+"""What requests may hold, and events as bytes. Knows no state.
+
+Events come from requests and from clients of AMQP. Both are read with the same function and held to the same rules, so
+what the bus keeps is an event, and what it sends is JSON to every parser (RFC 8259).
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from dataclasses import dataclass
@@ -14,23 +19,36 @@ TOPIC: Final = re.compile(r"[a-z_]{1,32}")
 NAME: Final = re.compile(r"[a-z0-9:_-]{1,64}")
 TYPES: Final = ("create", "update", "delete", "noop")
 EVENT: Final = frozenset(("type", "url", "timestamp", "data"))
+SHOWN: Final = ("topic", "type", "url", "t", "data")
 URL_CHARACTERS: Final = 1024
 TIMEOUT_MS: Final = 500
 MAX_TIMEOUT_MS: Final = 3_600_000
 MAX_EVENTS: Final = 100
 COMPRESSED_OCTETS: Final = 5_000  # events larger than this travel and are kept compressed
+MOST_OCTETS: Final = 1 << 20  # of a request's body
+EVENT_OCTETS: Final = 6 * MOST_OCTETS + 4096  # of an event, in which a character may be written as \uXXXX
 TOKEN_TAIL: Final = 34  # of a token: two hyphens and 32 hexadecimal digits
 _COMPRESSED: Final = b"zlib:"
 _PLAIN: Final = re.compile(r"(https?)://[a-z0-9][a-z0-9.-]*(?:/[!-~]*)?\Z")  # a URL of the usual form
 _EVENT: Final = re.compile(rb'\{"topic":"([a-z_]{1,32})"|zlib:([a-z_]{1,32}):')
 
 
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODE: Final = json.JSONDecoder(parse_constant=_no_constant).decode
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text:.20} is too large")
+    return number
+
+
+_DECODE: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_number).decode
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class BadRequest(Exception):
@@ -40,7 +58,10 @@ class BadRequest(Exception):
 def read_json(body: bytes) -> dict[str, Any]:
     """The object that a request's body holds."""
     try:
-        value = _DECODE(body.decode())
+        text = body.decode()
+        value = _DECODE(text)
+        if _SURROGATE.search(text):  # halves of a pair, which parsers that keep texts in UTF-8 refuse
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -72,34 +93,69 @@ def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
     if not data.keys() <= EVENT:
         only(data, *sorted(EVENT))
     url, timestamp = data.get("url"), data.get("timestamp")
-    if data.get("type") not in TYPES:
-        raise BadRequest(f"type: one of {', '.join(TYPES)}")
-    if not isinstance(url, str) or len(url) > URL_CHARACTERS or not _has_host(url, ("https",)):
-        raise BadRequest(f"url: an https URL of at most {URL_CHARACTERS} characters")
     if timestamp is None:
         timestamp = now_ms
-    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63:
-        raise BadRequest("timestamp: a whole number of milliseconds since 1970")
-    shown = f'{{"topic":"{topic}","type":"{data["type"]}","url":{encode_basestring_ascii(url)},"t":{timestamp}'
+    _check(data.get("type"), url, timestamp)
+    shown = f'{{"topic":"{topic}","type":"{data["type"]}","url":{encode_basestring_ascii(data["url"])},"t":{timestamp}'
     if data.get("data") is not None:
-        shown += f',"data":{_ENCODE(data["data"])}'
+        try:
+            shown += f',"data":{_ENCODE(data["data"])}'
+        except RecursionError as error:
+            raise BadRequest("data: nested too deeply") from error
     text = f"{shown}}}".encode()
     if len(text) <= COMPRESSED_OCTETS:
         return text
     return _COMPRESSED + topic.encode() + b":" + zlib.compress(text, 1)
 
 
-def topic_of(body: bytes) -> str | None:
-    """The topic of an event; None if it is no event."""
-    found = _EVENT.match(body)
-    return None if found is None else (found[1] or found[2]).decode()
+def _check(kind: object, url: object, timestamp: object) -> None:
+    if kind not in TYPES:
+        raise BadRequest(f"type: one of {', '.join(TYPES)}")
+    if not isinstance(url, str) or len(url) > URL_CHARACTERS or not _has_host(url, ("https",)):
+        raise BadRequest(f"url: an https URL of at most {URL_CHARACTERS} characters")
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63:
+        raise BadRequest("timestamp: a whole number of milliseconds since 1970")
 
 
-def text_of(body: bytes) -> bytes:
-    """The event's JSON."""
-    if body.startswith(_COMPRESSED):
-        return zlib.decompress(body[body.index(b":", len(_COMPRESSED)) + 1 :])
-    return body
+def read_event(body: object) -> tuple[str, bytes]:
+    """The topic and the JSON of an event: what `event` has made, or a client of AMQP in the same way.
+
+    Raises:
+        BadRequest: It is no event, or only begins like one.
+    """
+    found = _EVENT.match(body) if isinstance(body, bytes) else None
+    if found is None or not isinstance(body, bytes):
+        raise BadRequest("this is no event of a bus")
+    text = text_of(body)
+    if text is None:
+        raise BadRequest(f"it is not compressed by zlib, or has more than {EVENT_OCTETS} octets")
+    data = read_json(text)
+    only(data, *SHOWN)
+    topic = (found[1] or found[2]).decode()
+    if data.get("topic") != topic:
+        raise BadRequest(f"topic: {topic} is what it begins with")
+    _check(data.get("type"), data.get("url"), data.get("t"))
+    return topic, text
+
+
+def is_event(body: object) -> bool:
+    try:
+        read_event(body)
+    except BadRequest:
+        return False
+    return True
+
+
+def text_of(body: bytes) -> bytes | None:
+    """The event's JSON; None if it cannot be decompressed, or has more than EVENT_OCTETS."""
+    if not body.startswith(_COMPRESSED):
+        return body
+    inflating = zlib.decompressobj()
+    try:
+        text = inflating.decompress(body[body.index(b":", len(_COMPRESSED)) + 1 :], EVENT_OCTETS)
+    except (ValueError, zlib.error):
+        return None
+    return text if inflating.eof and not inflating.unused_data else None
 
 
 @dataclass(frozen=True, slots=True)

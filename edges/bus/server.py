@@ -22,7 +22,7 @@ from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
 from edges.bus.pushes import Pushes
 from edges.bus.registry import Forbidden, Missing
-from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
+from edges.bus.rules import MOST_OCTETS, BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
 from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, bounded
@@ -31,7 +31,6 @@ from onceway.base.logs import logger
 from onceway.base.metrics import exposition
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
-MOST_OCTETS: Final = 1 << 20  # of a request's body
 SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling is slow
 SCALING_WITHIN_S: Final = 1.0
 SCALING_PAUSE_S: Final = 1.0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -15,6 +15,7 @@ import onceway
 from amqp10.sections import AmqpValue, Message
 from edges.caches.cache import Sample
 from edges.caches.repair import Heard, Readers, Relay
+from edges.reading import read_or_reject
 from onceway.client.credentials import Who
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
@@ -306,11 +307,10 @@ class Reader(_End):
         async for delivery in subscriber:
             if self._full and self._reliable:
                 await self._changes.until(lambda: not self._full)
-            try:
-                self._take_in(delivery.body, time.monotonic())
-            except (TypeError, ValueError) as error:
-                delivery.reject(description=f"not what a writer or reader of QoS caches says: {error}")
+            said = read_or_reject(delivery, read)
+            if said is None:
                 continue
+            self._take_in(*said, time.monotonic())
             delivery.accept()
             self._changes.notify()
 
@@ -318,14 +318,9 @@ class Reader(_End):
     def _full(self) -> bool:
         return self._most is not None and len(self._readers.cache) >= self._most
 
-    def _take_in(self, body: Any, now: float) -> None:
-        kind, writer, *rest = body
-        if not isinstance(writer, str) or not all(isinstance(each, int) for each in rest[:2]):
-            raise ValueError("a writer is a string, and samples have numbers")
+    def _take_in(self, kind: str, writer: str, rest: list[Any], now: float) -> None:
         if kind in (SAMPLE, RELAY):
             number, everywhere, key, value = rest
-            if not isinstance(key, str):
-                raise ValueError("a key is a string")
             sample = Sample(writer, number, key, value)
             if self._full:
                 self.missed += 1
@@ -336,14 +331,11 @@ class Reader(_End):
         elif kind == ALIVE:
             (everywhere,) = rest
             self._readers.alive(writer, everywhere, now)
-        elif kind == ENDED and not rest:
+        elif kind == ENDED:
             self._readers.ended(writer, now)
-        elif kind == HEARD:
+        elif self._reliable:
             (number,) = rest
-            if self._reliable:
-                self._readers.receive(Heard(writer, number), now)
-        else:
-            raise ValueError(f"kind {kind!r:.20}")
+            self._readers.receive(Heard(writer, number), now)
 
     async def _repair(self, publisher: Publisher) -> None:
         said = self._readers.said
@@ -364,6 +356,41 @@ class Reader(_End):
 
     def _on_gap(self, gap: object) -> None:
         self.missed += 1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_value(value: object) -> bool:
+    return True
+
+
+_SAMPLE: Final = (_is_number, _is_number, _is_key, _is_value)
+_FORMS: Final[dict[str, tuple[Callable[[object], bool], ...]]] = {
+    SAMPLE: _SAMPLE, RELAY: _SAMPLE, ALIVE: (_is_number,), ENDED: (), HEARD: (_is_number,),
+}  # fmt: skip
+"""By kind: what follows the writer's name. A number that could not be counted on from is none."""
+
+
+def read(body: Any) -> tuple[str, str, list[Any]]:
+    """The kind, the writer and the rest of what a writer or reader says.
+
+    Raises:
+        ValueError: None says this.
+    """
+    kind, writer, *rest = body if isinstance(body, list) and len(body) > 1 else (None, None)
+    form = _FORMS.get(kind) if isinstance(kind, str) else None
+    fits = (
+        form is not None and len(rest) == len(form) and all(is_it(each) for is_it, each in zip(form, rest, strict=True))
+    )
+    if not fits or not isinstance(writer, str):
+        raise ValueError("not what a writer or reader of QoS caches says")
+    return str(kind), writer, rest
 
 
 def _message(*parts: Any) -> Message:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from edges.metadata.registry import Diffs, Query, Registry
-from edges.metadata.wire import Changes
+from edges.metadata.wire import Changes, changes_of, is_value
 from router.links.predicate import Metadata, Value
 
 ALIVE_S: Final = 2.0  # an edge with nothing to say says so
@@ -195,6 +195,42 @@ class LocalPublishers:
         self._untold = None
 
 
+def _said(uuid: Any, changes: Any, value: Any) -> bool:
+    return isinstance(uuid, str) and changes_of(changes) is changes and is_value(value)
+
+
+def _born(uuid: Any, born: Any, metadata: Any) -> bool:
+    known = changes_of(metadata) is metadata and None not in metadata.values()
+    return isinstance(uuid, str) and type(born) is int and known
+
+
+_FORMS: Final[dict[int, Callable[..., bool]]] = {
+    SAID: _said,
+    BORN: _born,
+    GONE: lambda uuid: isinstance(uuid, str),
+    **dict.fromkeys((JOINED, TELLS, ALIVE, LEFT), lambda: True),
+}
+"""By kind: whether these can be an item's values; TypeError where their number is another, or ValueError."""
+
+
+def read(body: Any) -> tuple[str, int, list[list[Any]]]:
+    """The edge, which process of it, and the items of a message. Nothing else reads it.
+
+    Raises:
+        ValueError: It is nothing that an edge says.
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    try:
+        unpacker.feed(body)
+        name, process, *items = unpacker
+        whole = unpacker.tell() == len(body)
+        if whole and isinstance(name, str) and type(process) is int and all(_FORMS[k](*item) for k, *item in items):
+            return name, process, items
+    except (TypeError, LookupError, ValueError, msgpack.UnpackException) as error:
+        raise ValueError(f"nothing that an edge says: {error!r:.200}") from error
+    raise ValueError("nothing that an edge says")
+
+
 class Deliver(NamedTuple):
     """A message for the watchers of these queries."""
 
@@ -258,41 +294,36 @@ class NetworkPublishers:
         """The names of the edges that are there."""
         return tuple(sorted(edge.name for edge in self._edges.values() if edge.present))
 
-    def receive(self, body: bytes, now: float) -> list[Output]:
+    def receive(self, body: Any, now: float) -> list[Output]:
         """What an edge said.
 
         Raises:
             ValueError: It is nothing that an edge says.
         """
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(body)
+        name, process, items = read(body)
         outputs: list[Output] = []
-        try:
-            name, process = unpacker.unpack(), unpacker.unpack()
-            edge = self._edges.get(name)
-            if edge is not None and process < edge.process:
-                return outputs  # of a process that has ended
-            for kind, *item in unpacker:
-                if edge is None or edge.process < process:
-                    if kind not in (JOINED, TELLS):
-                        if self.joined:
-                            outputs.append(Lost())
-                            return outputs
-                        continue  # it will tell everything
-                    diffs: Diffs = {}
-                    if edge is not None:
-                        self._withdraw(edge, diffs)
-                    edge = self._edges[name] = _Edge(name, process, now)
-                    _put(outputs, diffs)
-                elif not edge.present:
-                    edge.present, diffs = True, {}
-                    for uuid, session in edge.sessions.items():
-                        self._introduce(uuid, session, diffs)
-                    _put(outputs, diffs)
-                edge.heard_at = now
-                self._take(edge, kind, item, outputs)
-        except (TypeError, msgpack.UnpackException) as error:
-            raise ValueError(f"nothing that an edge says: {error!r}") from error
+        edge = self._edges.get(name)
+        if edge is not None and process < edge.process:
+            return outputs  # of a process that has ended
+        for kind, *item in items:
+            if edge is None or edge.process < process:
+                if kind not in (JOINED, TELLS):
+                    if self.joined:
+                        outputs.append(Lost())
+                        return outputs
+                    continue  # it will tell everything
+                diffs: Diffs = {}
+                if edge is not None:
+                    self._withdraw(edge, diffs)
+                edge = self._edges[name] = _Edge(name, process, now)
+                _put(outputs, diffs)
+            elif not edge.present:
+                edge.present, diffs = True, {}
+                for uuid, session in edge.sessions.items():
+                    self._introduce(uuid, session, diffs)
+                _put(outputs, diffs)
+            edge.heard_at = now
+            self._take(edge, kind, item, outputs)
         return outputs
 
     def tick(self, now: float) -> list[Output]:
@@ -315,8 +346,6 @@ class NetworkPublishers:
         diffs: Diffs = {}
         if kind == SAID:
             uuid, changes, value = item
-            if not (isinstance(uuid, str) and isinstance(changes, dict) and isinstance(value, bytes)):
-                raise ValueError("a publisher's message is a UUID, a map and bytes")
             session = edge.sessions.get(uuid)
             if session is None:
                 if self.joined:
@@ -330,8 +359,6 @@ class NetworkPublishers:
                 outputs.append(Deliver(queries, uuid, changes, value))
         elif kind == BORN:
             uuid, born, metadata = item
-            if not (isinstance(uuid, str) and isinstance(born, int) and isinstance(metadata, dict)):
-                raise ValueError("a publisher is a UUID, a time and a map")
             session = edge.sessions.get(uuid)
             if session is None or session.born != born:
                 edge.sessions[uuid] = session = _Session(edge.name, born, metadata)
@@ -351,8 +378,6 @@ class NetworkPublishers:
             _put(outputs, diffs)
         elif kind == JOINED:
             outputs.append(Asked())
-        elif kind not in (TELLS, ALIVE):
-            raise ValueError(f"no item of an edge is of the kind {kind!r:.20}")
 
     def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> None:
         changed = _merge(session.metadata, changes)

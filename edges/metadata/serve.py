@@ -19,6 +19,7 @@ from amqp10.sasl import Failure, Pending, Step, Success
 from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
+from edges.reading import read_or_reject
 from onceway.base.logs import Log, logger
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
@@ -264,25 +265,22 @@ class Edge:
 
     async def _receive(self, subscriber: Subscriber) -> None:
         async for delivery in subscriber:
-            try:
-                body = delivery.body
-                if not isinstance(body, bytes):
-                    raise ValueError("edges send bytes")
-                outputs = self.network.receive(body, time.monotonic())
-            except ValueError as error:
-                self.log.warning(
-                    "metadata_nonsense",
-                    "a message of {address} is refused: {reason}",
-                    address=self.address,
-                    reason=str(error),
-                )
-                delivery.reject(description=str(error))
+            outputs = read_or_reject(delivery, self._heard, self._nonsense)
+            if outputs is None:
                 continue
             if not self._apply(outputs, delivery):
                 delivery.accept()
             stuck = [client for client in self.clients if client.stuck]
             if stuck:
                 await self._let_read(stuck)
+
+    def _heard(self, body: Any) -> list[Output]:
+        return self.network.receive(body, time.monotonic())
+
+    def _nonsense(self, why: str) -> None:
+        self.log.warning(
+            "metadata_nonsense", "a message of {address} is refused: {reason}", address=self.address, reason=why
+        )
 
     def _apply(self, outputs: list[Output], delivery: Delivery | None = None) -> bool:
         """Whether the delivery is accepted later."""

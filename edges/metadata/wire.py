@@ -173,13 +173,13 @@ class Decoder:
         fields = _fields(raw)
         if kind == PUBLISH:
             value = fields.get("Value", b"\xc0")
-            return Publish(_uuid(_needed(fields, "UUID")), _changes(_part(fields.get("Metadata", b"\xc0"))), value)
+            return Publish(_uuid(_needed(fields, "UUID")), changes_of(_part(fields.get("Metadata", b"\xc0"))), value)
         if kind == QUERY:
             return _subscribe(_needed(fields, "Query"))
         raise _Wrong("clients publish (0) and query (1); diffs (2) come from the edge")
 
 
-class _Wrong(Exception):
+class _Wrong(ValueError):
     def __init__(self, text: str, *, fatal: bool = False) -> None:
         super().__init__(text)
         self.fatal = fatal
@@ -196,7 +196,7 @@ def _publish_array(raw: bytes) -> Publish:
         changes = unpacker.unpack()
     except ValueError as error:
         raise _Wrong(f"uuid or metadata cannot be read: {error}") from None
-    return Publish(_uuid(uuid), _changes(changes), raw[unpacker.tell() :])
+    return Publish(_uuid(uuid), changes_of(changes), raw[unpacker.tell() :])
 
 
 def _fields(raw: bytes) -> dict[str, bytes]:
@@ -248,7 +248,8 @@ def _uuid(value: Any) -> str:
     raise _Wrong(f"a publisher is named by a UUID, as text or as 16 bytes, not by {value!r:.60}")
 
 
-def _changes(value: Any) -> Changes:
+def changes_of(value: Any) -> Changes:
+    """What of a publisher's metadata has changed. Raises ValueError."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -259,6 +260,19 @@ def _changes(value: Any) -> Changes:
         if each is not None and not isinstance(each, str | int | float):
             raise _Wrong(f"metadata {key!r:.60}: a string, a number, a boolean, or nil to delete it, not {each!r:.60}")
     return value
+
+
+def is_value(raw: Any) -> bool:
+    """Whether these are the bytes of one value of MessagePack, and no more: clients get them as they are."""
+    if not isinstance(raw, bytes):
+        return False
+    unpacker = msgpack.Unpacker(read_size=1024, max_buffer_size=0)  # else it takes a MiB of memory
+    unpacker.feed(raw)
+    try:
+        unpacker.skip()
+    except (ValueError, msgpack.UnpackException):
+        return False
+    return bool(unpacker.tell() == len(raw))
 
 
 def _error(text: str, line: int | None, column: int | None) -> dict[str, Any]:

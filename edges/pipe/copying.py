@@ -29,10 +29,10 @@ from edges.pipe.messages import (
     PIPE_DROPPED,
     PIPE_RESET,
     RESUMED,
-    as_sent,
     control_message,
     encode_entry,
 )
+from onceway.client.bodies import without_format
 
 if TYPE_CHECKING:
     from edges.pipe.listener import Session
@@ -139,7 +139,7 @@ class Reading:
         kept = []
         for position, record in enumerate(payloads, begin):
             if record[0] != CONTROL_BYTE:
-                kept.append((tags[position - begin], *as_sent(record)))
+                kept.append((tags[position - begin], *without_format(record)))
             elif self._control:
                 kept.append((tags[position - begin], control_message(record, position), 0))
         for message_format, run in groupby(kept, itemgetter(2)):

@@ -1,8 +1,8 @@
 """What a pipe says on the wire and writes into its store: names, positions in messages, control records, log entries.
 
 A record of the store is a message as readers get it; or a control record, whose first byte is 1 and the rest JSON; or a
-message of another format than AMQP's, behind the byte 2 and its message-format. A message of AMQP's own begins with the
-descriptor of its first section, 0. docs/wire.md has the names.
+message of another format than AMQP's, as `with_format` keeps it: it has no annotations, so its position is in its
+delivery-tag only. A message begins with the descriptor of its first section, 0. docs/wire.md has the names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from amqp10.annotations import message_annotation, with_message_annotation
 from amqp10.encoder import encode_symbol
 from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.sections import Message
-from onceway.client.bodies import encode_body, read_body
+from onceway.client.bodies import encode_body, read_body, without_format
 from router.names import PUBLISHER_ANNOTATION
 
 # Link properties, of a reader's attach and of the answer.
@@ -66,8 +66,6 @@ _ULONG: Final = Struct(">Q")
 _ENTRY: Final = Struct(">QQIB")
 _REMEMBERED: Final = Struct(">IB")
 CONTROL_BYTE: Final = 1
-FORMAT_BYTE: Final = 2
-_FORMAT: Final = Struct(">BI")
 _RESET_BYTES: Final = RESET.encode()
 _CONTROL_BYTES: Final = CONTROL.encode()
 
@@ -110,25 +108,12 @@ def _with_key(annotations: bytes) -> bytes | None:
     return b"".join((_ANNOTATIONS, bytes((size + _PAIR, count + 2)), rest, _KEY, b"\x80"))
 
 
-def of_other_format(payload: bytes, message_format: int) -> bytes:
-    """The record of a message of another format than AMQP's. It has no annotations, so its position is in its
-    delivery-tag only."""
-    return _FORMAT.pack(FORMAT_BYTE, message_format) + payload
-
-
-def as_sent(record: bytes) -> tuple[bytes, int]:
-    """(payload, message-format) of a message as readers get it."""
-    if record[:1] != b"\x02":
-        return record, 0
-    return record[_FORMAT.size :], _FORMAT.unpack_from(record)[1]
-
-
 def reset_id(payload: bytes) -> str | None:
     """The id in a message that resets the pipe; None for every other message."""
     if _RESET_BYTES not in payload:
         return None
     found = (Message.read(payload).application_properties or {}).get(RESET)
-    return found if isinstance(found, str) else None
+    return str(found) if isinstance(found, str) else None
 
 
 def _are_epochs(value: Any) -> bool:
@@ -229,7 +214,7 @@ def _is_record(record: bytes) -> bool:
             return _is_control(json.loads(record[1:]))
         except (ValueError, RecursionError):
             return False
-    return record[:1] == b"\x00" or (record[:1] == b"\x02" and len(record) >= _FORMAT.size)
+    return record[:1] == b"\x00" or bool(without_format(record)[1])
 
 
 def encode_remembered(entries: list[Entry]) -> bytes:

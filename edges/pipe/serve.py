@@ -36,7 +36,6 @@ from edges.pipe.messages import (
     encode_entry,
     has_no_publisher,
     number_of,
-    of_other_format,
     read_control,
     reset_id,
     with_position,
@@ -46,6 +45,7 @@ from edges.store import Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.base.logs import Log, logger
 from onceway.base.values import format_host_port
+from onceway.client.bodies import with_format
 from onceway.client.credentials import Who
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
@@ -411,7 +411,7 @@ class StoredPipe:
                 if marked and has_no_publisher(payload):
                     raise DecodeError(DECODE_ERROR, "a message that is like a record of the pipe", 0)
                 if message_format:
-                    record = of_other_format(payload, message_format)
+                    record = with_format(payload, message_format)
                 elif identity is None:
                     record = with_position(payload, position)
                 else:

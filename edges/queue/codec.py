@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from amqp10.decoder import decode_value
 from amqp10.encoder import encode_value
@@ -18,6 +19,11 @@ _KINDS: Final = {
     for kind in vars(messages).values()
     if isinstance(kind, type) and kind.__module__ == messages.__name__
 }
+
+
+_FORMS: Final = {name: list(get_type_hints(kind).values()) for name, kind in _KINDS.items()}
+MOST: Final = 1 << 62
+"""A number from here on is none that a member says: those that count on from it would have no form."""
 
 
 def plain(value: Any) -> Any:
@@ -39,15 +45,42 @@ def made(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     name, *parts = value or [None]
+    if not isinstance(name, str):
+        raise ValueError("nothing that a member says")
     if name == "":
         return tuple(map(made, parts))
     kind = _KINDS.get(name)
     if kind is None:
         raise ValueError(f"nothing that a member says is called {name!r}")
-    try:
-        return kind(*map(made, parts))
-    except TypeError as error:
-        raise ValueError(f"{name}: {error}") from error
+    values = list(map(made, parts))
+    forms = _FORMS[name]
+    if len(values) != len(forms) or not all(map(_fits, values, forms)):
+        raise ValueError(f"{name}: not what a member says")
+    return kind(*values)
+
+
+def read(body: object) -> tuple[str, messages.Message]:
+    """The sender and what it says, of a message of either address.
+
+    Raises:
+        ValueError: No member says this.
+    """
+    sender, said = body if isinstance(body, list) and len(body) == 2 else (None, None)
+    message = made(said)
+    if not isinstance(sender, str) or not isinstance(message, messages.Message):
+        raise ValueError("not what a member of a queue says")
+    return sender, message
+
+
+def _fits(value: object, form: Any) -> bool:
+    """Whether a value is of this type, as it stands at a field."""
+    if isinstance(form, UnionType):
+        return any(_fits(value, each) for each in get_args(form))
+    if get_origin(form) is tuple:
+        return isinstance(value, tuple) and all(_fits(each, get_args(form)[0]) for each in value)
+    if form is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+    return isinstance(value, form)
 
 
 class Kept:

@@ -17,12 +17,13 @@ from typing import Any, Self
 
 import onceway
 from amqp10.sections import AmqpValue, Message
-from edges.queue.codec import Kept, made, plain
+from edges.queue.codec import Kept, plain, read
 from edges.queue.group import Event, Group
 from edges.queue.lamport import Lamport
 from edges.queue.messages import Dequeued, Element, Keep, Output, Record, Send
 from edges.queue.messages import Message as Said
 from edges.queue.paxos import Paxos
+from edges.reading import read_or_reject
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
@@ -280,12 +281,10 @@ class Member:
 
     async def _receive(self, subscriber: Subscriber) -> None:
         async for delivery in subscriber:
-            try:
-                sender, said = delivery.body
-                message = made(said)
-            except (TypeError, ValueError) as error:
-                delivery.reject(description=f"not what a member of a queue says: {error}")
+            said = read_or_reject(delivery, read)
+            if said is None:
                 continue
+            sender, message = said
             if sender != self.name:
                 self._group.receive(sender, message, time.monotonic())
                 self._queue.receive(sender, message, time.monotonic())

@@ -87,8 +87,9 @@ class RetainedStore:
     async def _take(self, store: Store, batch: Batch) -> list[str]:
         """Writes what is later than what is there. Returns who has asked."""
         changes, asked = Changes(), []
-        for payload in batch.payloads:
-            found = read(payload)
+        formats = batch.other_formats
+        for index, payload in enumerate(batch.payloads):
+            found = read(payload) if index not in formats else None
             if found is None or found.ended:
                 continue
             if found.asked:

@@ -9,6 +9,7 @@ handed over raw: `read_body` and `Message.read` never raise on account of what s
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from amqp10.annotations import message_annotation
@@ -26,6 +27,8 @@ _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _VALUE: Final = b"\x00\x53\x77"
 _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
+FORMAT_BYTE: Final = 2
+_FORMAT: Final = Struct(">BI")
 _SHORT_HEADS: Final = tuple(_SHORT_DATA + bytes((length,)) for length in range(256))
 
 
@@ -63,6 +66,19 @@ def read_body(payload: bytes, message_format: int = 0) -> Any:
         if begin + int.from_bytes(payload[start + 4 : begin], "big") == len(payload):
             return payload[begin:]
     return Message.read(payload).value
+
+
+def with_format(payload: bytes, message_format: int) -> bytes:
+    """A payload as a store keeps it that has no place for message-formats. Those of AMQP's own (0) are kept as they
+    are; they begin with the descriptor of their first section, 0. Others follow the octet 2 and their format."""
+    return payload if not message_format else _FORMAT.pack(FORMAT_BYTE, message_format) + payload
+
+
+def without_format(kept: bytes) -> tuple[bytes, int]:
+    """(payload, message-format) of what `with_format` gave."""
+    if kept[:1] != b"\x02" or len(kept) < _FORMAT.size:
+        return kept, 0
+    return kept[_FORMAT.size :], _FORMAT.unpack_from(kept)[1]
 
 
 def why_raw(body: object) -> str | None:

@@ -27,7 +27,7 @@ NAME = "onceway"
 COLUMNS = (
     "key string, value binary, topic string, `partition` int, `offset` bigint, timestamp timestamp, "
     "received_at timestamp, message_id string, correlation_id string, subject string, content_type string, "
-    "reply_to string, group_id string, delivery_tag binary"
+    "reply_to string, group_id string, delivery_tag binary, raw string"
 )
 HEADERS = {  # by includeHeaders
     "false": "",

@@ -20,7 +20,7 @@ def message(topic: str, at: int, payload: bytes = b"x") -> bytes:
 
 async def taken(kept: RetainedStore, store: Store, *payloads: bytes) -> list[str]:
     """The topics that are on the disk then."""
-    batch: Any = SimpleNamespace(payloads=list(payloads))
+    batch: Any = SimpleNamespace(payloads=list(payloads), other_formats={})
     await kept._take(store, batch)
     found = [read(payload) for _, payload in await store.scan(PREFIX)]
     return sorted(each.topic for each in found if each is not None and not each.empty)

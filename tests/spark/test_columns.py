@@ -31,7 +31,7 @@ from amqp10.types import (
     UInt,
     ULong,
 )
-from onceway.client.bodies import encode_body
+from onceway.client.bodies import encode_body, with_format
 from onceway.spark import columns
 from onceway.spark.columns import fields
 from onceway.spark.columns.fields import text
@@ -66,7 +66,7 @@ def row(message: Message | bytes) -> dict[str, Any]:
 def test_schema_is_what_the_source_promises() -> None:
     assert columns.schema().names == [
         *("key", "value", "topic", "partition", "offset", "timestamp", "received_at", "message_id", "correlation_id"),
-        *("subject", "content_type", "reply_to", "group_id", "delivery_tag", "headers"),
+        *("subject", "content_type", "reply_to", "group_id", "delivery_tag", "raw", "headers"),
     ]
     types = {field.name: str(field.type) for field in columns.schema()}
     assert types["timestamp"] == types["received_at"] == "timestamp[us, tz=UTC]"
@@ -113,6 +113,7 @@ def test_every_column_of_a_message_that_has_everything() -> None:
         "reply_to": "answers",
         "group_id": "g",
         "delivery_tag": b"t0",
+        "raw": None,
         "headers": {
             "kind": "mine",
             "count": "3",
@@ -289,9 +290,14 @@ def test_what_is_no_message_is_a_row_that_says_so(payload: bytes) -> None:
     good = encode_body(b"good")
     found = table([good, payload, good]).to_pylist()
     assert [line["value"] for line in found] == [b"good", payload, b"good"]
-    assert set(dict(found[1]["headers"])) == {"onceway-undecodable"}
-    with pytest.raises(DecodeError):
-        Message.decode(payload)
+    assert [line["raw"] for line in found] == [None, Message.read(payload).raw, None]
+    assert found[1]["raw"]
+
+
+def test_a_message_of_another_format_is_a_row_that_says_so() -> None:
+    found = row(with_format(encode_body(b"not AMQP's"), 0x7777))
+    assert found["value"] == encode_body(b"not AMQP's")
+    assert "0x7777" in found["raw"]
 
 
 def test_order_is_kept_whatever_the_mixture() -> None:
@@ -349,7 +355,7 @@ def agree(payload: bytes) -> None:
     found = fields.read(payload)
     properties = known.properties or Properties()
     headers = dict(columns._cell(found, "headers") or [])
-    assert fields.UNDECODABLE not in headers or fields.UNDECODABLE in (known.application_properties or {})
+    assert found.raw is None
     assert (found.subject, found.group_id, found.reply_to) == (
         properties.subject,
         properties.group_id,

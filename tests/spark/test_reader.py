@@ -72,7 +72,7 @@ def test_a_schema_may_leave_columns_out_and_no_more() -> None:
     assert str(caught.value).split("\n") == [
         "schema: column 'value' is binary, not string; read it so and cast it",
         "schema: no column 'colour'; there are key, value, topic, partition, offset, timestamp, received_at, message_id, "
-        "correlation_id, subject, content_type, reply_to, group_id, delivery_tag, headers",
+        "correlation_id, subject, content_type, reply_to, group_id, delivery_tag, raw, headers",
     ]
 
 

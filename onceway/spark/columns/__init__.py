@@ -37,10 +37,19 @@ COLUMNS: Final[tuple[tuple[str, Any], ...]] = (
     ("reply_to", pa.string()),
     ("group_id", pa.string()),
     ("delivery_tag", pa.binary()),
+    ("raw", pa.string()),
     ("headers", pa.map_(pa.string(), pa.string())),
 )
 _TYPES: Final[dict[str, Any]] = {**dict(COLUMNS), BINARY_HEADERS: BINARY_HEADERS_TYPE}
-_OF_THE_MESSAGE: Final = ("key", "value", "timestamp", *(name for name, _ in COLUMNS[7:13]), "headers", BINARY_HEADERS)
+_OF_THE_MESSAGE: Final = (
+    "key",
+    "value",
+    "timestamp",
+    *(name for name, _ in COLUMNS[7:13]),
+    "raw",
+    "headers",
+    BINARY_HEADERS,
+)
 _SHAPES: Final = 64  # tried in one batch, at most
 _SAMPLES: Final = 4
 _WORTH: Final = 64  # a shape of fewer rows costs more than reading them one by one

@@ -42,7 +42,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
 }
 # The source's columns that describe how a message arrived: accepted and not written.
-IGNORED: Final = ("partition", "offset", "received_at", "delivery_tag")
+IGNORED: Final = ("partition", "offset", "received_at", "delivery_tag", "raw")
 COLUMNS: Final = tuple(_TYPES)
 
 _BINARY: Final = pa.large_binary()  # 32-bit offsets end at 2 GiB a batch

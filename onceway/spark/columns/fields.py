@@ -18,8 +18,10 @@ in UTC, uuids in their usual form, binary (and decimals, which are only carried)
 arrays and described values as JSON, in which the same holds.  Where headers are asked for as bytes, binary values stay
 as they are, and all others are their text in UTF-8.
 
-A payload that is not an AMQP message is still a row: its value is the payload as received, every other column of the
-message is null, and headers has `onceway-undecodable` with the reason.
+raw             null; of a payload that cannot be decoded, the reason.
+
+A payload that is not an AMQP message of message-format 0, or is one that has no form here, is still a row: its value is
+the payload as received, and every other column of the message is null, but `raw`.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ from amqp10.types import (
     ULong,
     UShort,
 )
+from onceway.client.bodies import without_format
 
 Headers = list[tuple[str, str | bytes | None]]
 Properties = list[Any]  # in the order of AMQP 3.2.4; all but the two times as text
@@ -85,7 +88,6 @@ FORMS: Final = (  # the usual constructors of each
     *(_STRING, _COUNT, _STRING),
 )
 BINARY_HEADERS: Final = "headers as bytes"  # is asked for in place of `headers`
-UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
 
 _DEFAULT_HEADER: Final = Header()
@@ -117,14 +119,16 @@ class Fields(NamedTuple):
     reply_to: str | None = None
     group_id: str | None = None
     headers: Headers | None = None
+    raw: str | None = None
 
 
-def read(payload: bytes) -> Fields:
-    """The fields of one message, never an error."""
+def read(kept: bytes) -> Fields:
+    """The fields of one message, as the log has it (`with_format`); never an error."""
     try:
-        return _read(payload)
+        return _read(kept)
     except DecodeError as error:
-        return Fields(value=payload, headers=[(UNDECODABLE, str(error))])
+        payload, message_format = without_format(kept)
+        return Fields(value=payload, raw=Message.read(payload, message_format).raw or str(error))
 
 
 def _read(payload: bytes) -> Fields:

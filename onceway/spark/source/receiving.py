@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import onceway
+from onceway.client.bodies import with_format
 from onceway.client.connection import Connection
 from onceway.client.delivery import Batch
 from onceway.client.reports import LinkAttached, Report, RouterConnected, RouterLost, SubscriptionGap
@@ -120,6 +121,8 @@ class Receiver:
             except SubscriptionBroken:
                 continue  # the journal has written the gap
             payloads, tags = batch.payloads, batch.tags
+            if formats := batch.other_formats:
+                payloads = [with_format(payload, formats.get(at, 0)) for at, payload in enumerate(payloads)]
             if self._repeats and not self._repeats.isdisjoint(tags):
                 new = [index for index, tag in enumerate(tags) if not self._is_repeat(tag)]
                 payloads, tags = [payloads[index] for index in new], [tags[index] for index in new]

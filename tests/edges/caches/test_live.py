@@ -103,7 +103,7 @@ async def test_the_last_samples_of_a_writer_that_is_killed_reach_all_readers(net
         Reader(network.urls("b"), "crash", "other", depth=None) as other,
     ):
         take_in = luckless._take_in
-        luckless._take_in = lambda body, now: None if body[0] == "sample" else take_in(body, now)  # type: ignore[method-assign]
+        luckless._take_in = lambda *said: None if said[0] == "sample" else take_in(*said)  # type: ignore[method-assign]
         code = (
             "import asyncio, sys\nfrom edges.caches import Writer\nasync def main():\n"
             "    async with Writer(sys.argv[1], 'crash', 'w') as writer:\n"
@@ -112,7 +112,7 @@ async def test_the_last_samples_of_a_writer_that_is_killed_reach_all_readers(net
         )
         held = lucky._take_in, other._take_in  # as a writer that dies before it can say what all have
         for reader, take in zip((lucky, other), held, strict=True):
-            reader._take_in = lambda body, now, take=take: None if body[0] == "alive" else take(body, now)  # type: ignore[method-assign, misc]
+            reader._take_in = lambda *said, take=take: None if said[0] == "alive" else take(*said)  # type: ignore[method-assign, misc]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, network.urls("a"), stdout=asyncio.subprocess.PIPE
         )

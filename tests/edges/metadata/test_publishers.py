@@ -6,6 +6,7 @@ import random
 from collections import defaultdict, deque
 from typing import Any
 
+import msgpack
 import pytest
 
 from edges.metadata import exchange
@@ -248,7 +249,7 @@ class World:
         truth.update(changes)
         for key in [key for key, value in truth.items() if value is None]:
             del truth[key]
-        self.local[home[0]].publish(self.connections[home], uuid, changes, b"%d" % len(self.said_at))
+        self.local[home[0]].publish(self.connections[home], uuid, changes, msgpack.packb(len(self.said_at)))
         self.said_at.append(home[0])
 
     def subscribe(self, name: str) -> None:
@@ -276,7 +277,7 @@ class World:
                 for query in output.queries:
                     for text in query.watchers:
                         assert output.uuid in self.seen[receiver, text], "a message before its diff"
-                        self.got[receiver, text].append((output.uuid, int(output.value)))
+                        self.got[receiver, text].append((output.uuid, msgpack.unpackb(output.value)))
             else:
                 assert isinstance(output, dict)
                 for query, (new, gone) in output.items():
