@@ -67,9 +67,11 @@ class Kept:
 
     def make(self) -> None:
         """Makes the directory, once all options are known to be good."""
+        from onceway.base.private import make_directory
+
         try:
             if self.data is not None:
-                self.data.mkdir(parents=True, exist_ok=True)
+                make_directory(self.data)
         except OSError as error:
             raise click.UsageError(f"--data: {self.data}: {error.strerror}") from error
 
@@ -117,6 +119,7 @@ class Served:
     def context(self) -> ssl.SSLContext | None:
         """UsageError if the options do not fit, or a file cannot be used."""
         from onceway.access.contexts import load_chain
+        from onceway.base.private import check_private
 
         if (self.tls_cert is None) != self.plain_http:
             raise click.UsageError("either --tls-cert, or --plain-http")
@@ -128,6 +131,7 @@ class Served:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         load_chain(context, "--tls", self.tls_cert, self.tls_key or self.tls_cert, names=("-cert", "-key"))
+        check_private([self.tls_key or self.tls_cert])
         return context
 
 
@@ -229,8 +233,11 @@ def serve_command(
 
 
 def _root_key(file: Path | None) -> str:
+    from onceway.base.private import check_private
     from onceway.client.driver import why_failed
 
+    if file is not None:
+        check_private([file])
     try:
         key = os.environ.get(ROOT_KEY, "") if file is None else file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -44,6 +44,7 @@ from edges.pipe.reader import Reader
 from edges.store import Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.base.logs import Log, logger
+from onceway.base.private import make_directory
 from onceway.base.values import format_host_port
 from onceway.client.bodies import with_format
 from onceway.client.credentials import Who
@@ -201,7 +202,7 @@ def _place(data: Path | str) -> str:
             raise UsageError(f"{data}: a store keeps its data in a directory or in postgresql://...")
         return str(data)
     directory = Path(data)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     return str(directory / "store")
 
 

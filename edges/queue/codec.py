@@ -12,6 +12,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from amqp10.decoder import decode_value
 from amqp10.encoder import encode_value
 from edges.queue import messages
+from onceway.base.private import make_file
 from onceway.errors import UsageError
 
 _KINDS: Final = {
@@ -94,6 +95,7 @@ class Kept:
         """Raises UsageError: the file cannot be opened."""
         self.path = path
         try:
+            make_file(path)
             self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
             self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # a second process of this member is refused
             self._database.execute("PRAGMA journal_mode=WAL")  # one write to the disk for a transaction, not three
@@ -108,6 +110,8 @@ class Kept:
             else:
                 remedy = f"{error}; is the directory there, may it be written, and is this a member's file?"
             raise UsageError(f"{path}: {remedy}") from error
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; is the directory there, and may it be written?") from error
 
     def records(self) -> list[messages.Record]:
         """What earlier processes kept, in that order."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from edges.store import StoreError, StoreFull
 from edges.store.blocks import checked_value
+from onceway.base import private
 from onceway.client.sqlite_format import Damaged
 
 FORMAT: Final = 2
@@ -45,6 +46,9 @@ def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
         _make(path)
     elif path.stat().st_size == 0:
         raise Damaged("the file, which is empty,")
+    for each in (path, path.with_name(path.name + "-wal")):  # which version 0.9.0 made as the umask had it
+        if private.others_reach(each):
+            raise StoreError(f"{each}: everyone on this host can read or change it: chmod -R o-rwx {path.parent}")
     database = connect(path)
     try:
         application, version = (
@@ -76,6 +80,7 @@ def _make(path: Path) -> None:
     """Under another name first: a store is whole, or is not there."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
+    private.make_file(new)
     database = connect(new)
     try:
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -148,7 +153,7 @@ def lock(path: Path) -> int:
     """A descriptor that keeps other processes from the store."""
     place = path.with_name(path.name + ".lock")
     try:
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = private.open_file(place, os.O_RDWR)
     except OSError as error:
         raise StoreError(f"{place}: {error.strerror}; is the directory there, and may it be written?") from error
     try:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from onceway.access import authentication
 from onceway.access.authentication import Authentication, groups_of
 from onceway.access.network_key import read_trunk_key
-from onceway.access.tls import listener_context, profile_context, warn_of_readers
+from onceway.access.tls import listener_context, profile_context
 from onceway.access.trunks import read_trunk_tls
 from onceway.access.users import Users
+from onceway.base.private import check_private
 from onceway.errors import UsageError
 from onceway.topology import Topology
 from router.policies import ANONYMOUS, Identity, owner_of
@@ -90,7 +91,7 @@ def unusable(topology: Topology, names: Iterable[str], log: Log) -> list[str]:
     for pipe in topology.pipes.values():
         steps += [partial(profile_context, topology, pipe.tls, store, log) for store in pipe.stores]
         steps += [partial(_store_package, topology, store, place) for store, place in pipe.data.items()]
-    steps.append(lambda: warn_of_readers(authentication.secret_files(topology), log))
+    steps.append(lambda: check_private(authentication.secret_files(topology)))
     problems: dict[str, None] = {}
     for step in steps:
         try:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from onceway.access.certificates import Content, Validity, dns_names, end_point, first_certificate, validity
 from onceway.access.contexts import load_authorities, load_chain, reason
+from onceway.base.private import check_private
 from onceway.errors import UsageError
 from onceway.topology import Topology
 from onceway.topology.tls import TlsProfile
@@ -166,8 +166,7 @@ def profile_context(topology: Topology, profile: str, name: str, log: Log) -> Li
 
 
 def warn_of_end(context: ListenerContext, log: Log) -> None:
-    """Logs that a certificate that is shown ends soon, or is not valid now, or that others can read its key."""
-    warn_of_readers(context.keys, log)
+    """Logs that a certificate that is shown ends soon, or is not valid now."""
     now = time.time()
     for each in context.validities:
         days = each.days_left(now)
@@ -177,14 +176,6 @@ def warn_of_end(context: ListenerContext, log: Log) -> None:
         elif days < WARN_DAYS:
             text = "{file} expires in {days} days: put a new one in its place and reload"
             log.warning("certificate_expires", text, file=str(each.file), days=int(days))
-
-
-def warn_of_readers(files: Iterable[Path], log: Log) -> None:
-    """Logs which of these files with secrets everyone on this host can read."""
-    for file in files:
-        if file.exists() and file.stat().st_mode & stat.S_IROTH:
-            text = "{file} has secrets, and everyone on this host can read it: chmod o-r"
-            log.warning("secret_readable", text, file=str(file))
 
 
 def server_context(place: str, profile: TlsProfile) -> ListenerContext:
@@ -227,6 +218,7 @@ def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: 
     context.minimum_version = _VERSIONS[profile.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
     load_chain(context, place, profile.certificate, profile.key)
+    check_private([profile.key])
     shown = first_certificate(profile.certificate)
     context.end_point, context.names = end_point(shown), dns_names(shown)
     context.validities = (validity(profile.certificate),)

@@ -26,6 +26,7 @@ from typing import Any, Final
 from amqp10.errors import EncodeError
 from amqp10.sasl import ANONYMOUS_IDENTITY
 from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
+from onceway.base.private import open_file
 from onceway.errors import UsageError
 
 ITERATIONS: Final = 15_000  # RFC 7677 asks for as many: 5 ms for who knows the password
@@ -129,7 +130,7 @@ def store_users(path: Path, users: Users) -> None:
     }
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_file(new, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1, ensure_ascii=False)
             file.write("\n")

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from onceway.base.private import make_file
 from onceway.client import sqlite_format
 from onceway.client.journal_links import (
     FORGOTTEN,
@@ -76,10 +77,12 @@ class SqliteJournal(Gathering):
         if self._database is not None:
             raise JournalError(f"{self.path}: is open already; every connection needs a journal of its own")
         try:
+            make_file(self.path)
             # check_same_thread: opened here, then used by the writing thread alone
             database = sqlite3.connect(self.path, timeout=0.0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise JournalError(f"{self.path}: cannot open the journal: {error}; is the directory there?") from error
+        except (sqlite3.Error, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise JournalError(f"{self.path}: cannot open the journal: {why}; is the directory there?") from error
         try:
             with self._own_errors():
                 database.execute("PRAGMA locking_mode = EXCLUSIVE")  # kept from the first write on; no shared memory

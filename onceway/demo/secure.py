@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import onceway
 from onceway.access.users import User, Users, store_users, with_password
+from onceway.base.private import FILE, make_directory, make_file
 from onceway.errors import UsageError
 
 MODES: Final = ("plain", "tls", "mutual")
@@ -39,7 +40,7 @@ class Secure:
         """Writes certificates, users and passwords. UsageError without the command openssl."""
         if shutil.which("openssl") is None:
             raise UsageError("certificates are made with the command openssl: install it, or do without --secure")
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self.directory)
         self._certificate("ca")
         for name in self.routers:
             hosts = [f"IP:{host}" if host[-1].isdigit() else f"DNS:{host}" for host in self.hosts]
@@ -50,7 +51,7 @@ class Secure:
             password = self._passwords[name] = secrets.token_urlsafe(18)
             users[name] = User(with_password(password))
             path = self.password_file(name)
-            path.touch(mode=0o600)
+            make_file(path)
             path.write_text(f"{password}\n")
         store_users(self.directory / "users.json", Users(users))
 
@@ -67,6 +68,7 @@ class Secure:
         if done.returncode:
             raise UsageError(f"openssl made no certificate for {name}: {done.stderr.strip()}")
         if name != "ca":
+            pem.chmod(FILE)
             pem.write_text(pem.read_text() + key.read_text())
 
     def secured(self, document: dict[str, Any], ports: Sequence[int]) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceway.access import authentication
-from onceway.access.tls import listener_context, warn_of_readers
+from onceway.access.tls import listener_context
 from onceway.access.trunks import read_trunk_tls
 from onceway.base.descriptors import raise_limit
 from onceway.base.heap import Freezing, keep_free_memory
 from onceway.base.logs import logger, reopen
 from onceway.base.loop import on_hangup, on_stop_signals
+from onceway.base.private import check_private
 from onceway.errors import OncewayError
 from onceway.host import parent as parent_process
 from onceway.host.notify import Notifier
@@ -124,7 +125,7 @@ class RouterProcess:
         place = self.topology.routers[self.name]
         try:
             trunks = read_trunk_tls(self.topology, self.name, self._log)
-            warn_of_readers(authentication.secret_files(self.topology), self._log)
+            check_private(authentication.secret_files(self.topology))
             await self._server.start(self._tls(), authentication.load(self.topology), trunks)
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use

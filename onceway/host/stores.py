@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.base.logs import Log
+from onceway.base.private import make_directory
 from onceway.host.parent import own_command
 from onceway.topology import Topology, format_duration
 
@@ -183,7 +184,7 @@ def store_command(
         if name.startswith(RETAINED):
             name = name.removeprefix(RETAINED)
             kind, flag, data = "retained", "--data", directory / "retained" / f"{name}.db"
-            data.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(data.parent)
         given = ("--store", name, flag, str(data), "--parent", str(os.getpid()))
         return [*own_command(), kind, "serve", str(file()), *given, *options]
 

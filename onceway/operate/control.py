@@ -24,6 +24,7 @@ import aiohttp
 from aiohttp import web
 
 from onceway.access.accepting import application
+from onceway.base.private import make_directory
 from onceway.errors import OncewayError
 from onceway.topology import ConfigError, Problem
 
@@ -170,7 +171,7 @@ def _peer(request: web.Request) -> int | None:
 
 def _bind(path: Path) -> tuple[socket.socket, int]:
     """A listening socket at `path`, and its inode. One that a dead process has left is replaced."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent)
     with _reachable(path, lock=True) as reachable:
         _remove_if_dead(path, reachable)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

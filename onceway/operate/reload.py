@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceway.access import authentication, files
 from onceway.access.files import Files, out_of_reach
-from onceway.access.tls import listener_context, profile_context, warn_of_readers
+from onceway.access.tls import listener_context, profile_context
 from onceway.access.trunks import read_trunk_tls
 from onceway.base.logs import Log
+from onceway.base.private import check_private
 from onceway.errors import UsageError
 from onceway.operate.control import ControlError
 from onceway.state.checked_file import not_reloaded
@@ -100,7 +101,7 @@ class ReloadRouter:
                 self._contexts(new)
             tls, admin, trunks = self._contexts(held)
             clients = authentication.load(new, server.authentication)
-            warn_of_readers(authentication.secret_files(new), self._log)
+            check_private(authentication.secret_files(new))
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         read = Files((tls, admin, trunks.listens if trunks is not None else None), clients)

@@ -15,9 +15,10 @@ from onceway.access import authentication, files
 from onceway.access.authentication import Authentication, ClientSasl, users_gone
 from onceway.access.files import Files
 from onceway.access.readers import Access
-from onceway.access.tls import profile_context, warn_of_readers
+from onceway.access.tls import profile_context
 from onceway.base.descriptors import Descriptors, raise_limit
 from onceway.base.logs import Log
+from onceway.base.private import check_private
 from onceway.errors import UsageError
 from onceway.state.checked_file import load_kept, not_reloaded
 from onceway.topology import ConfigError, Topology
@@ -79,7 +80,7 @@ class Guard:
         tls = profile_context(topology, self._profile(topology), self.name, self._log)
         admin_tls = profile_context(topology, topology.admin.tls, self.name, self._log)
         self.authentication = authentication.load(topology, self.authentication)
-        warn_of_readers(authentication.secret_files(topology), self._log)
+        check_private(authentication.secret_files(topology))
         self.tls, self.admin_tls = tls, admin_tls
         self.config, self.admin, self.hosts = topology.settings, topology.admin, topology.hosts
 

@@ -40,9 +40,3 @@ def _base(override: Path | None) -> Path:
     of_user = os.environ.get("XDG_STATE_HOME", "")
     base = Path(of_user) if os.path.isabs(of_user) else Path.home() / ".local" / "state"
     return base / "onceway"
-
-
-def make_directory(directory: Path) -> None:
-    """Creates the state directory with mode 0700, and the ones above it. OSError if that cannot be done."""
-    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.mkdir(mode=0o700, exist_ok=True)

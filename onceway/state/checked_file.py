@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.base.logs import Log
+from onceway.base.private import open_file
 from onceway.state.last_life import died
 from onceway.topology import ConfigError, Topology, load, loads
 
@@ -26,7 +27,7 @@ def keep(topology: Topology, path: Path) -> None:
     """Keeps the text of a checked file at `path`. It may wait for the disk. OSError if it cannot be written."""
     new = path.with_suffix(".new")
     original = topology.directory / topology.path.name  # a reload from elsewhere names it relative to another place
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_file(new, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(f"{topology.text.rstrip()}\n{_MARK}{json.dumps(str(original))}\n")
         file.flush()

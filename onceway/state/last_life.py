@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceway.base.logs import Log
+from onceway.base.private import make_directory, open_file
 from onceway.errors import UsageError
-from onceway.state import make_directory
 
 FORMAT: Final = 1
 BEAT_S: Final = 1.0
@@ -176,7 +176,7 @@ class Heart:
         self._size = 0
         make_directory(self.path.parent)
         fresh = self.path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(fresh, os.O_RDWR | os.O_TRUNC)
         try:
             line = self._line("running")
             _write(descriptor, line + line, 0)
@@ -230,7 +230,7 @@ class Heart:
     def _spoil(self) -> None:
         """Leaves an empty file, which also a full disk takes: without any, the next start would be a first one."""
         try:
-            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            os.close(open_file(self.path, os.O_WRONLY | os.O_TRUNC))
         except OSError:
             pass  # a disk that cannot be written at all; the next start will fail to write, too, and wait
 
@@ -241,7 +241,7 @@ def lock(directory: Path, network: str, routers: Iterable[str]) -> list[int]:
     make_directory(directory)
     held = []
     for name in routers:
-        descriptor = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(directory / f"{name}.lock", os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

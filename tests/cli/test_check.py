@@ -99,7 +99,7 @@ links: [a - c]
 
 def test_a_sound_file_whose_files_are_sound_has_its_warnings(tmp_path: Path) -> None:
     pki, path = Pki(tmp_path / "pki"), tmp_path / "net.yaml"
-    pki.certificate("a", "localhost", days=3.5).chmod(0o644)
+    pki.certificate("a", "localhost", days=3.5)
     store_users(tmp_path / "users.json", Users())
     path.write_text(
         "network: n\ntls: {t: {certificate: pki/a.pem}}\nsasl: {users: users.json}\n"
@@ -110,11 +110,28 @@ def test_a_sound_file_whose_files_are_sound_has_its_warnings(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (0, f"{path}: network n: 1 router, 0 links\n")
     pem = tmp_path / "pki" / "a.pem"
     assert done.stderr.splitlines() == [
-        f"warning: {pem} has secrets, and everyone on this host can read it: chmod o-r",
         f"warning: {pem} expires in 3 days: put a new one in its place and reload",
         f"warning: {path}: address orders: publishers wait for the declared subscription bob|c/n, and there is no user "
         "bob: remove it from the file, or let the user have it again",
     ]
+
+
+@pytest.mark.parametrize("file", ["pki/a.pem", "users.json", "network.key"])
+def test_a_secret_that_everyone_can_read_is_refused(file: str, tmp_path: Path) -> None:
+    Pki(tmp_path / "pki").certificate("a", "localhost")
+    store_users(tmp_path / "users.json", Users())
+    (tmp_path / "network.key").write_text("0123456789abcdef" * 2)
+    (tmp_path / "network.key").chmod(0o640)  # a group's right is the operator's word
+    (tmp_path / "net.yaml").write_text(
+        "network: n\ntls: {t: {certificate: pki/a.pem}}\nsasl: {users: users.json}\n"
+        "trunks: {tls: off, key: network.key}\n"
+        "routers: {a: {amqp: 1, amqps: 2, tls: t, interrouter: 3, admin: 4}}\n"
+    )
+    assert onceway("check", tmp_path / "net.yaml").returncode == 0
+    (tmp_path / file).chmod(0o644)
+    done = onceway("check", tmp_path / "net.yaml")
+    assert done.returncode == 2
+    assert f"{tmp_path / file} has secrets, and everyone on this host can read or change it: chmod o-rwx" in done.stderr
 
 
 def test_a_missing_file_is_bad_input() -> None:

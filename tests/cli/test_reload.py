@@ -118,6 +118,7 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
 
 def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_path: Path) -> None:
     file = File(tmp_path, "ab")
+    (tmp_path / "network.key").touch(0o600)
     (tmp_path / "network.key").write_text("a network's key, which is of some length\n")
     waits = "changed trunks.key (none) -> network.key: needs a restart\n"
 

@@ -63,6 +63,8 @@ def directory(tmp_path: Path) -> Path:
     key = json.loads(ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key()))
     (tmp_path / "sasl.tokens.keys").write_text(json.dumps({"keys": [{**key, "kid": "one"}]}))
     (tmp_path / "trunks.key").write_text(KEY)
+    for path in tmp_path.glob("*.*"):
+        path.chmod(0o600)
     return tmp_path
 
 
@@ -76,6 +78,7 @@ def test_each_place_is_found_and_each_file_is_opened_by_check(directory: Path) -
         kept = path.read_bytes()
         path.unlink()
         assert [line for line in unusable(topology, ["a"], NO_LOG) if str(path) in line], each.place
+        path.touch(0o600)
         path.write_bytes(kept)
 
 

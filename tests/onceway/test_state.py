@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from onceway import state
+from onceway.base.private import make_directory
 from onceway.errors import UsageError
 from onceway.state.last_life import SLACK_S, Clocks, Heart, LastLife, clocks, last_life, lock, turns_ended
 
@@ -41,8 +42,8 @@ def test_the_state_directory_is_below_the_first_place_that_is_given(
 
 def test_the_state_directory_is_for_its_user_alone(tmp_path: Path) -> None:
     directory = state.state_dir("net", tmp_path / "above")
-    state.make_directory(directory)
-    state.make_directory(directory)
+    make_directory(directory)
+    make_directory(directory)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 

@@ -325,6 +325,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates, users and keys that the file names."""
     found = tmp_path_factory.mktemp("walk")
     pki = Pki(found)
+    (found / "network.key").touch(0o600)
     (found / "network.key").write_text("a network's key, of some length\n")
     key = json.loads(ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key()))
     for name in ("jwks.json", "jwks2.json"):

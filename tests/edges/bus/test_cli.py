@@ -81,6 +81,7 @@ def test_a_port_that_is_taken_is_named(bus: BusProcess, tmp_path: Path) -> None:
 def test_an_edge_says_that_it_waits_for_its_store_and_can_be_stopped(tmp_path: Path) -> None:
     where = ("--store", f"https://localhost:{free_port()}", "--callback-ca", CERTIFICATE, "--plain-http")
     key = tmp_path / "key"
+    key.touch(0o600)
     key.write_text("key")
     with module("onceway", "bus", "serve", *where, "--root-key-file", key) as edge:
         wait_until(lambda: "waits for the store: " in edge.errors, "it says that it waits")

@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
@@ -23,7 +24,10 @@ from chaos.live.ports import free_port
 from tests.edges.bus.described import judge
 from tests.live import PATIENT, ROOT, LiveNetwork, dying_with_us, wait_until
 
-CERTIFICATE = Path(__file__).with_name("localhost.pem")  # self-signed, for localhost and 127.0.0.1
+_HELD = tempfile.TemporaryDirectory(prefix="onceway-bus-")
+CERTIFICATE = Path(_HELD.name) / "localhost.pem"  # self-signed, for localhost and 127.0.0.1, with its key
+CERTIFICATE.touch(0o600)  # a checkout has another mode
+CERTIFICATE.write_bytes(Path(__file__).with_name("localhost.pem").read_bytes())
 TRUST = ssl.create_default_context(cafile=str(CERTIFICATE))
 ROOT_KEY = "the-root-key"
 _NAMES = itertools.count()

@@ -1,0 +1,65 @@
+"""Files for the owner alone: whatever the umask is, nobody else reads what is made here, and what others may read of
+secrets and stores is refused.
+
+All that the product makes and that may hold a secret or a message is made by these functions. SQLite gives the files
+beside a database the database's mode. A group's right is the operator's word, and stands: Kubernetes mounts secrets so
+(`fsGroup`, modes 0440 and 0640).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from onceway.errors import UsageError
+
+FILE: Final = 0o600
+DIRECTORY: Final = 0o700
+_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
+
+
+def make_directory(path: Path) -> None:
+    """Makes a directory, and those above it, where they are not there. OSError if that cannot be done."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=DIRECTORY, exist_ok=True)
+    path.mkdir(mode=DIRECTORY, exist_ok=True)  # FileExistsError: it is none
+
+
+def open_file(path: str | os.PathLike[str], flags: int) -> int:
+    """A descriptor of a file that is made where it is not there. flags: as of `os.open`, beside O_CREAT and
+    O_CLOEXEC. OSError if that cannot be done."""
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
+
+
+def make_file(path: str | os.PathLike[str]) -> None:
+    """Makes an empty file where there is none, for whoever opens it by name. OSError if that cannot be done."""
+    os.close(open_file(path, os.O_RDONLY))
+
+
+def check_private(paths: Iterable[Path]) -> None:
+    """Looks at those of these files that are there. Their own mode counts, as with ssh's keys: a directory that nobody
+    else can enter today says nothing of tomorrow's copy.
+
+    Raises:
+        UsageError: Everybody on this host may read or write one of them. Names it, and the remedy.
+    """
+    for path in paths:
+        if path.is_file() and path.stat().st_mode & _OTHERS:
+            raise UsageError(
+                f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path} (in "
+                "Kubernetes fsGroup, and defaultMode: 0440)"
+            )
+
+
+def others_reach(path: Path) -> bool:
+    """Says whether everybody on this host may read or write a file, and can get there."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    above = Path(os.path.realpath(path)).parents
+    return bool(mode & _OTHERS) and all(each.stat().st_mode & stat.S_IXOTH for each in above)
