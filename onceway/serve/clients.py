@@ -62,6 +62,7 @@ class Shares:
         self._asked = False  # `_next_turn` is scheduled
         self._waiting: deque[ClientCarrier] = deque()
         self._large: deque[ClientCarrier] = deque()  # those that wait with a large frame
+        self._gone: deque[ClientCarrier] = deque()  # whose sockets have ended
         self._bulky: deque[ClientCarrier] = deque()  # those that are not read before a later turn
         self._bulk_read = False  # in this turn
         self._large_due = False  # the last turn has left them out
@@ -91,6 +92,11 @@ class Shares:
         self.kept += size
         self._ask()
 
+    def gone(self, carrier: ClientCarrier) -> None:
+        """Its socket has ended, perhaps with ten thousand others: it is told in its turn."""
+        self._gone.append(carrier)
+        self._ask()
+
     def read_in_bulk(self, carrier: ClientCarrier, full: bool) -> None:
         """A bulky client has been read. full: there may be more, and libuv would read it up to 32 times before the next
         one."""
@@ -108,6 +114,8 @@ class Shares:
     def _next_turn(self) -> None:
         self._asked = False
         self.left_s = TURN_S
+        while self._gone and self.left_s > TURN_S / 2:
+            self._gone.popleft().ended()
         served = bool(self._waiting)
         while self._waiting and self.left_s > 0:
             self.kept -= self._waiting.popleft().handle_waiting()
@@ -122,7 +130,7 @@ class Shares:
         self._bulk_read = False
         if self._bulky:
             self._bulky.popleft().read_on()
-        if self._waiting or self._bulky or (self._large and not self._pausing):
+        if self._waiting or self._gone or self._bulky or (self._large and not self._pausing):
             self._ask()
 
     def _serve_large(self) -> None:
@@ -187,6 +195,19 @@ class ClientCarrier(Carrier):
             self._ends.cancel()
         super().connection_lost(exc)
 
+    def _end(self) -> None:
+        self._shares.gone(self)
+
+    def ended(self) -> None:
+        """Its turn has come after its socket has ended."""
+        if self.client is not None and not self.client.closed:
+            began = self._server.time()
+            self.client.receive_eof(began)
+            self._server.after_read()
+            spent = self._clock() - began
+            self._shares.spent(spent)
+            self._turn_times.look(spent, "a connection has ended", self.who)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
 
@@ -245,12 +266,7 @@ class ClientCarrier(Carrier):
 
     def who(self) -> dict[str, object]:
         """What the log says of it."""
-        client = self.client
-        if client is None:
-            return {"client": self.peer}
-        named = client.session if isinstance(client, MqttConnection) else client
-        container = named.container if named is not None else ""
-        return {"client": self.peer, "user": client.user, "container": container}
+        return {"client": self.peer} if self.client is None else self.client.said()
 
     def took(self, seconds: float, what: str) -> None:
         self._turn_times.ended(seconds, what, self.who)

@@ -22,7 +22,9 @@ from onceway.serve.clients import (
 from onceway.serve.strangers import STRANGER_READ, STRANGERS_S, Strangers
 from onceway.serve.transport import READ_S, READ_SIZE, VIEW
 from onceway.serve.turn_times import TurnTimes
+from router.border import Border
 from router.mqtt.connection import MqttConnection
+from router.reporting import NO_LOG
 
 
 class FakeTransport:
@@ -68,12 +70,18 @@ class FakeConnection:
         self.reader.frames += len(data) // self.frame_size
 
     def receive_eof(self, now: float) -> None:
+        self.loop.now += self.end_s
         self.closed = True
+
+    end_s = 0.0
 
     def buffers_to_send(self) -> list[bytes]:
         return []
 
     output_paused = False
+
+    def said(self) -> dict[str, Any]:
+        return {"client": "10.0.0.1:1", "user": self.user, "container": self.container}
 
     def delayed(self, since: float, now: float) -> None:
         self.delays.append(now - since)
@@ -105,6 +113,7 @@ class Loop:
         self.turns = 0
         self.soon: deque[Callable[[], None]] = deque()
         self.later: list[tuple[float, Callable[[], None]]] = []
+        self.router = SimpleNamespace(border=Border(SimpleNamespace(entered=None), NO_LOG))
         self.refused: list[str] = []
         self.log = Lines()
         self.turn_times = TurnTimes(self.log)
@@ -543,3 +552,20 @@ def test_packets_of_a_large_read_wait_for_a_later_turn_when_it_has_taken_long_en
     pings.needed, pings.received, carrier._view = 500_000, [], VIEW[: 1 << 20]
     loop.turn(600_000)
     assert pings.received[0] == 500_000, "what a packet needs is one part"
+
+
+def test_sockets_that_end_at_once_are_told_in_turns() -> None:
+    """As when a load balancer dies."""
+    loop = Loop()
+    clients = [loop.client(1e-9) for _ in range(1_000)]
+    honest = loop.client(1e-9)
+    for client, carrier in zip(clients, loop.carriers, strict=False):
+        client.end_s = 0.0003
+        carrier.eof_received()
+    assert loop.now == 0.0
+    turns = []
+    while not all(client.closed for client in clients):
+        turns.append(loop.turn(*[0] * 1_000, 100))
+    assert max(turns) < TURN_S
+    assert len(honest.received) == len(turns)
+    assert not honest.closed
