@@ -18,6 +18,7 @@ from itertools import count
 from typing import Final
 
 from edges.bus.rules import MAX_EVENTS, TIMEOUT_MS, Wish
+from router.json_text import write_json
 
 RETRY_S: Final = 0.1
 MAX_RETRY_S: Final = 6.4
@@ -42,7 +43,7 @@ class Topic:
     base: int
 
     def row(self) -> bytes:
-        return json.dumps([self.publisher, self.name, self.base]).encode()
+        return write_json([self.publisher, self.name, self.base]).encode()
 
     @classmethod
     def of_row(cls, row: bytes) -> Topic:
@@ -109,7 +110,7 @@ class Subscriber:
     def row(self) -> bytes:
         ranges = {topic: [[each.first, each.end] for each in found] for topic, found in self.ranges.items() if found}
         config = [self.name, self.callback, self.uuid, self.timeout_ms, self.max_events]
-        return json.dumps([*config, self.sent, self.generation, ranges]).encode()
+        return write_json([*config, self.sent, self.generation, ranges]).encode()
 
     @classmethod
     def of_row(cls, identity: str, row: bytes) -> Subscriber:

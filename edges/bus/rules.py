@@ -15,6 +15,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from router.json_text import write_json
+
 TOPIC: Final = re.compile(r"[a-z_]{1,32}")
 NAME: Final = re.compile(r"[a-z0-9:_-]{1,64}")
 TYPES: Final = ("create", "update", "delete", "noop")
@@ -48,7 +50,6 @@ def _number(text: str) -> float:
 
 
 _DECODE: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_number).decode
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class BadRequest(Exception):
@@ -61,7 +62,7 @@ def read_json(body: bytes) -> dict[str, Any]:
         text = body.decode()
         value = _DECODE(text)
         if _SURROGATE.search(text):  # halves of a pair, which parsers that keep texts in UTF-8 refuse
-            json.dumps(value, ensure_ascii=False).encode()
+            write_json(value, ascii_only=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -99,7 +100,7 @@ def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
     shown = f'{{"topic":"{topic}","type":"{data["type"]}","url":{encode_basestring_ascii(data["url"])},"t":{timestamp}'
     if data.get("data") is not None:
         try:
-            shown += f',"data":{_ENCODE(data["data"])}'
+            shown += f',"data":{write_json(data["data"], compact=True)}'
         except RecursionError as error:
             raise BadRequest("data: nested too deeply") from error
     text = f"{shown}}}".encode()

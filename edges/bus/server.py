@@ -29,6 +29,7 @@ from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, app
 from onceway.access.guesses import Guesses
 from onceway.base.logs import logger
 from onceway.base.metrics import exposition
+from onceway.serve.answers import json_response
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling is slow
@@ -216,13 +217,13 @@ class BusServer:
         tokens = sorted(self._edge.registry.tokens.items())
         if not tokens:
             return web.Response(status=204)
-        return web.json_response([{"name": name, "token": token} for token, name in tokens])
+        return json_response([{"name": name, "token": token} for token, name in tokens])
 
     async def _create_token(self, request: web.Request) -> web.Response:
         data = read_json(await request.read())
         only(data, "name")
         name = client_name(data.get("name"))
-        return web.json_response({"name": name, "token": await self._edge.registry.create_token(name)}, status=201)
+        return json_response({"name": name, "token": await self._edge.registry.create_token(name)}, status=201)
 
     async def _delete_token(self, request: web.Request) -> web.Response:
         await self._edge.registry.delete_token(request.match_info["token"])
@@ -246,7 +247,7 @@ class BusServer:
     async def _list_topics(self, request: web.Request) -> web.Response:
         await self._edge.look()
         bus = self._edge.bus
-        return web.json_response(
+        return json_response(
             [
                 {"name": name, "publisher": topic.name, "events": bus.ends.get(name, 0) - topic.base}
                 for name, topic in sorted(bus.topics.items())
@@ -281,7 +282,7 @@ class BusServer:
 
     async def _show(self, request: web.Request) -> web.Response:
         await self._edge.look()
-        return web.json_response(await self._described(self._mine(request)))
+        return json_response(await self._described(self._mine(request)))
 
     async def _unsubscribe(self, request: web.Request) -> web.Response:
         def remove() -> None:
@@ -291,7 +292,7 @@ class BusServer:
         return web.Response(status=204)
 
     async def _list_my_topics(self, request: web.Request) -> web.Response:
-        return web.json_response(self._edge.bus.topics_of(self._mine(request)))
+        return json_response(self._edge.bus.topics_of(self._mine(request)))
 
     async def _add_my_topic(self, request: web.Request) -> web.Response:
         name = topic_name(request.match_info["name"])
@@ -333,7 +334,7 @@ class BusServer:
     async def _list_subscriptions(self, request: web.Request) -> web.Response:
         await self._edge.look()
         found = list(self._edge.bus.subscribers.values())
-        return web.json_response([await self._described(each) for each in found])
+        return json_response([await self._described(each) for each in found])
 
     def _mine(self, request: web.Request) -> Subscriber:
         subscriber = self._edge.bus.subscribers.get(request[CLIENT][0])
@@ -375,7 +376,7 @@ class BusServer:
         return web.Response(text="".join(pieces), content_type="text/plain")
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        return web.json_response(DESCRIPTION)
+        return json_response(DESCRIPTION)
 
     async def _page(self, request: web.Request) -> web.Response:
         await self._edge.look()

@@ -23,6 +23,7 @@ from onceway.cli.options import (
     tls_options,
     write_out,
 )
+from router.json_text import write_json
 
 _NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
 _server = click.option(
@@ -195,7 +196,7 @@ def _json(text: str, place: str) -> Any:
 
 
 def _line(value: Any) -> str:
-    return json.dumps(value, default=_shown) + "\n"
+    return write_json(value, default=_shown) + "\n"
 
 
 def _shown(value: Any) -> Any:

@@ -7,7 +7,6 @@ come in. `copying` is what a link does.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +49,7 @@ from onceway.errors import OncewayError
 from onceway.serve.guard import Guard
 from onceway.serve.strangers import Strangers
 from onceway.serve.transport import UNSAID, Carrier
+from router.json_text import write_json
 from router.links.limits import LINKS
 from router.links.negotiation import Unauthorized
 from router.policies import ANONYMOUS, Identity
@@ -373,7 +373,7 @@ class Session:
                 Symbol(FIRST): ULong(first),
                 Symbol(NEXT): ULong(pipe.visible),
                 Symbol(EPOCH): ULong(0 if pipe.lacks else pipe.state.epoch),
-                Symbol(EPOCHS): json.dumps(pipe.state.epochs),
+                Symbol(EPOCHS): write_json(pipe.state.epochs),
                 Symbol(FENCE): ULong(pipe.state.fence),
             },
         )

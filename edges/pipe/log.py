@@ -27,6 +27,7 @@ from edges.pipe.messages import (
 from edges.store import Batch, Retention, Store, StoreFull
 from onceway.base.logs import Log
 from onceway.client.signals import Changes
+from router.json_text import write_json
 
 CHUNK: Final = 512  # records: what several readers share
 CHUNK_OCTETS: Final = 16 << 20
@@ -184,7 +185,7 @@ class PipeLog:
             forgotten += 1
         changes = self._differs(state)
         if changes:
-            batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
+            batch.put(f"pipe/{self.name}", write_json(asdict(state)).encode())
         await self._commit(batch, waits=waits)
         for _ in range(forgotten):
             self._remembered_keys.popleft()
@@ -242,7 +243,7 @@ class PipeLog:
             batch.delete(key)
         now = self.state
         state = State(now.epoch, epochs, now.primary, now.fence, first, wanted=wanted, base=first, life=now.life + 1)
-        batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
+        batch.put(f"pipe/{self.name}", write_json(asdict(state)).encode())
         await self._commit(batch, waits=True)
         self.state, self._durable = state, replace(state)
         self.next = self.visible = first

@@ -19,6 +19,7 @@ from amqp10.encoder import encode_symbol
 from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.sections import Message
 from onceway.client.bodies import encode_body, read_body, without_format
+from router.json_text import write_json
 from router.names import PUBLISHER_ANNOTATION
 
 # Link properties, of a reader's attach and of the answer.
@@ -137,7 +138,7 @@ _CONTROLS: Final[dict[str, dict[str, Callable[[Any], bool]]]] = {
 
 def control(**what: Any) -> bytes:
     assert _is_control(what), what
-    return bytes((CONTROL_BYTE,)) + json.dumps(what).encode()
+    return bytes((CONTROL_BYTE,)) + write_json(what).encode()
 
 
 def _is_control(what: Any) -> bool:
@@ -157,7 +158,7 @@ def read_control(record: bytes) -> dict[str, Any] | None:
 
 def control_message(record: bytes, position: int) -> bytes:
     """A control record as readers get it that ask for them."""
-    what = json.dumps(read_control(record))
+    what = write_json(read_control(record))
     return with_position(Message(None, application_properties={CONTROL: what}).encode(), position)
 
 

@@ -36,6 +36,7 @@ from onceway.client.journal_links import (
 )
 from onceway.client.sqlite_format import Damaged
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, JournalLocked
+from router.json_text import write_json
 
 _ROW: Final = struct.Struct("<IIQ")  # octets of the outcome, octets of the lengths, checksum
 
@@ -291,7 +292,7 @@ class StoreJournal(Gathering):
 def _link_row(link: LinkRows) -> bytes:
     epoch, identity, sequence, contact_us, timeout_s, mark, *_ = link.row()
     _, role, address, name = link._key
-    return json.dumps([epoch, identity, sequence, contact_us, role, address, name, timeout_s, mark]).encode()
+    return write_json([epoch, identity, sequence, contact_us, role, address, name, timeout_s, mark]).encode()
 
 
 def _unpacked(row: bytes) -> tuple[bytes, bytes, bytes, int]:

@@ -25,6 +25,7 @@ from aiohttp import web
 from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, Store, StoreError, StoreFull
 from onceway.base.logs import logger
 from onceway.client.driver import why_failed
+from router.json_text import write_json
 
 DONE: Final = "remote/"  # keys with the numbers of commits that were done: DONE client / life / number modulo RING
 RING: Final = 64  # commits of a client that may be without an answer
@@ -157,7 +158,7 @@ async def _send(socket: web.WebSocketResponse, answers: asyncio.Queue[list[Any] 
             await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
             return
         try:
-            await socket.send_str(json.dumps(batch, ensure_ascii=False))
+            await socket.send_str(write_json(batch, ascii_only=False))
         except ConnectionError:
             return  # the reader ends, too
 
@@ -270,7 +271,7 @@ class RemoteStore:
             answer.set_exception(self._failure)
             return answer
         self._numbers += 1
-        request = json.dumps([self._numbers, method, arguments], ensure_ascii=False)
+        request = write_json([self._numbers, method, arguments], ascii_only=False)
         self._asked[self._numbers] = request, commit, answer
         self._unsent.append(self._numbers)
         self._changed.set()

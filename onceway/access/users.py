@@ -28,6 +28,7 @@ from amqp10.sasl import ANONYMOUS_IDENTITY
 from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
 from onceway.base.private import open_file
 from onceway.errors import UsageError
+from router.json_text import write_json
 
 ITERATIONS: Final = 15_000  # RFC 7677 asks for as many: 5 ms for who knows the password
 SALT_BYTES: Final = 16
@@ -132,7 +133,7 @@ def store_users(path: Path, users: Users) -> None:
     try:
         descriptor = open_file(new, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1, ensure_ascii=False)
+            file.write(write_json(document, indent=1, ascii_only=False))
             file.write("\n")
             file.flush()
             with suppress(FileNotFoundError):

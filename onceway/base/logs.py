@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import json
 import logging
 import os
 import re
@@ -32,6 +31,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
+
+from router.json_text import write_json
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -366,7 +367,7 @@ def json_line(level: int, message: Message, when: float, trace: str = "") -> str
         document.setdefault(name, value if plain else _shown(value))
     if trace:
         document["traceback"] = trace
-    return json.dumps(document)
+    return write_json(document)
 
 
 def is_line(text: str) -> bool:
@@ -391,7 +392,7 @@ def _shown(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if text and text.isprintable() and not set(text) & set(' "=\\') else json.dumps(text)
+    return text if text and text.isprintable() and not set(text) & set(' "=\\') else write_json(text)
 
 
 def _time(when: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ import click
 
 from onceway.cli.options import say
 from onceway.cli.sockets import routers_here, run_action, socket_options
+from router.json_text import write_json
 
 router_option: Final = click.option(
     "--router", metavar="NAME", help="Ask this router alone. By default all that run on this host."
@@ -101,7 +101,7 @@ async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, a
     first = sorted(known, key=lambda router: router != one["home"])
     router = await _ask_one({each: sockets[each] for each in first}, "/subscription/drop", names)
     if as_json:
-        click.echo(json.dumps({**names, "dropped_at": router, "owed": owed}))
+        click.echo(write_json({**names, "dropped_at": router, "owed": owed}))
     else:
         click.echo(f"{shown} dropped")
     return 0
@@ -146,7 +146,7 @@ async def _forget(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool,
     router = await _ask_one({each: sockets[each] for each in known}, "/publisher/forget", names)
     if as_json:
         outcome = {"forgotten_at": router, "accepted": accepted, "undecided": undecided, "missing": missing}
-        click.echo(json.dumps({**names, **outcome}))
+        click.echo(write_json({**names, **outcome}))
     else:
         click.echo(f"{shown} forgotten" + (f"; to be told: {', '.join(missing)}" if missing else ""))
     return 0
@@ -194,7 +194,7 @@ async def _close(sockets: Mapping[str, Path], page: str, names: dict[str, Any], 
     done = await _ask_all(sockets, page, names)
     closed = {router: answer["closed"] for router, answer in done.items()}
     if as_json:
-        click.echo(json.dumps({**names, "closed": closed}))
+        click.echo(write_json({**names, "closed": closed}))
     else:
         for router, number in closed.items():
             click.echo(f"[{router}] {what} closed" + ("" if number == 1 else f", {number} times"))

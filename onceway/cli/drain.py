@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 
 from onceway.cli.options import say
 from onceway.cli.sockets import routers_here, run_action, socket_options
+from router.json_text import write_json
 
 LOOK_EVERY_S = 0.1
 GOODBYE_S = 5.0  # for the last clients to answer
@@ -68,7 +68,7 @@ async def _drain(router: str, socket: Path, timeout_s: float, as_json: bool) -> 
         await asyncio.sleep(LOOK_EVERY_S)
     if as_json:
         click.echo(
-            json.dumps({"router": router, "state": status["state"], "connections": left, "seconds": round(seconds, 3)})
+            write_json({"router": router, "state": status["state"], "connections": left, "seconds": round(seconds, 3)})
         )
     elif drained:
         click.echo(f"router {router} drained in {seconds:.1f} s")
@@ -83,5 +83,5 @@ async def _undo(router: str, socket: Path, as_json: bool) -> int:
     from onceway.operate.control import call
 
     await call(socket, "POST", "/undrain", {})
-    click.echo(json.dumps({"router": router, "state": "ready"}) if as_json else f"router {router} takes clients again")
+    click.echo(write_json({"router": router, "state": "ready"}) if as_json else f"router {router} takes clients again")
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ import time
 import click
 
 from onceway.errors import OncewayError, UsageError
+from router.json_text import write_json
 
 
 class _FileOrCommand(click.Group):
@@ -75,4 +75,4 @@ def status(log: str, as_json: bool) -> None:
         found = status_of(Wal.open(log))
     except OncewayError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(json.dumps(found) if as_json else "\n".join(table_of(found, time.time())))
+    click.echo(write_json(found) if as_json else "\n".join(table_of(found, time.time())))

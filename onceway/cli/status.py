@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sys
 import time
@@ -19,6 +18,7 @@ from onceway.cli.options import without_password
 from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 from onceway.cli.tables import columns_explained
 from onceway.operate.probe import Status
+from router.json_text import write_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +80,7 @@ def command(
             statuses, silent, stores = run(asked.ask())
             watching.statuses = statuses
             if as_json:
-                click.echo(json.dumps(statuses, indent=2))
+                click.echo(write_json(statuses, indent=2))
             else:
                 _console().print(shown(statuses, silent, _console().width, stores=stores), soft_wrap=True)
     except KeyboardInterrupt:
@@ -149,7 +149,7 @@ class _Watch:
             while True:
                 await self._ask()
                 if self._asked.with_addresses:
-                    click.echo(json.dumps(self.statuses))
+                    click.echo(write_json(self.statuses))
                 else:
                     console.print(self._shown(console.width), soft_wrap=True)
                 await asyncio.sleep(self._interval_s)

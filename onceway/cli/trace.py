@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from onceway.cli.sockets import Reading, reading_options, sockets_by_url
 from onceway.cli.status import admin_address
 from onceway.operate.probe import ROUTER_WITHIN_S
 from onceway.serve.ports import admin_url
+from router.json_text import write_json
 
 PREFIX = 16  # bytes of an outgoing tag before the publisher's own
 FINAL = ("accepted", "rejected")
@@ -66,7 +66,7 @@ def command(
     }
     answers, silent = run(ask(target, query, reading))
     if as_json:
-        click.echo(json.dumps(answers, indent=2))
+        click.echo(write_json(answers, indent=2))
     else:
         for line in explain(answers, f"{container}/{name or container}", address, silent):
             click.echo(line)

@@ -12,7 +12,6 @@ serves it for all routers of a file (`onceway.console.served`), with the actions
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
@@ -23,6 +22,8 @@ from aiohttp import web
 from onceway.access.readers import HEADERS
 from onceway.operate.control import ControlError
 from onceway.operate.status import Document
+from onceway.serve.answers import json_response
+from router.json_text import write_json
 
 EVERY_S: Final = 1.0
 STREAMS: Final = 20  # open at once; more get a 503
@@ -112,7 +113,7 @@ class Console:
             now = time.monotonic()
             if now - self._said_at > EVERY_S / 2 or not self._said:
                 view = await self._view()
-                self._said = f"data: {json.dumps({**view._asdict(), 'at': time.time()})}\n\n".encode()
+                self._said = f"data: {write_json({**view._asdict(), 'at': time.time()})}\n\n".encode()
                 self._said_at = now
             return self._said
 
@@ -120,7 +121,7 @@ class Console:
         name = request.query.get("name")
         if name is None or len(request.query) != 1:
             return web.Response(status=400, text="name is needed, and nothing else\n", headers=OWN)
-        return web.json_response(await self._address(name), headers=OWN)
+        return json_response(await self._address(name), headers=OWN)
 
     async def _do(self, request: web.Request) -> web.Response:
         assert self._act is not None
@@ -132,10 +133,10 @@ class Console:
         except (ValueError, KeyError, TypeError):
             return _refused('the request is no {"router": ..., "page": ..., "arguments": {...}}', 400)
         try:
-            return web.json_response(await self._act(router, page, arguments), headers=OWN)
+            return json_response(await self._act(router, page, arguments), headers=OWN)
         except ControlError as error:
             return _refused(str(error), error.status)
 
 
 def _refused(why: str, status: int) -> web.Response:
-    return web.json_response({"error": why}, status=status, headers=OWN)
+    return json_response({"error": why}, status=status, headers=OWN)

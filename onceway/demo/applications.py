@@ -16,6 +16,7 @@ from typing import Any
 
 import onceway
 from onceway.demo.ledger import PublisherNotes, SubscriberNotes
+from router.json_text import write_json
 
 ADDRESS = "orders"
 TICK_S = 0.02
@@ -55,7 +56,7 @@ def late(number: int) -> bool:
 def order(publisher: str, number: int, now: datetime) -> bytes:
     at = now - LATE_BY if late(number) else now
     body = {"publisher": publisher, "number": number, "at": at.isoformat(), "customer": f"c{number % 100}"}
-    return json.dumps({**body, "cents": cents(number)}).encode()
+    return write_json({**body, "cents": cents(number)}).encode()
 
 
 async def publish(

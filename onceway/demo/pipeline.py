@@ -26,6 +26,7 @@ from rich.console import Console
 
 from onceway.host.parent import die_with
 from onceway.spark.session import NoSpark, session
+from router.json_text import write_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -209,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         said = attached, rows
         if args.json:
-            print(json.dumps({"attached": attached, "rows": rows}), flush=True)  # noqa: T201
+            print(write_json({"attached": attached, "rows": rows}), flush=True)  # noqa: T201
         else:
             console.print(f"{rows:,} messages in the lake" if attached else "connecting")
 
@@ -219,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         spark.stop()
     if args.json:
-        print(json.dumps(asdict(found)), flush=True)  # noqa: T201
+        print(write_json(asdict(found)), flush=True)  # noqa: T201
     else:
         show(found, console)
     return 0 if found.clean else 1

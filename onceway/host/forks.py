@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from onceway.base.loop import STOP_SIGNALS
 from onceway.host.parent import own_command
+from router.json_text import write_json
 
 _MOST: Final = 1 << 16  # bytes of a document
 
@@ -87,7 +88,7 @@ class Forks:
     def tell(self, document: dict[str, Any], *descriptors: int) -> None:
         if self._socket is not None:
             try:
-                socket.send_fds(self._socket, [json.dumps(document).encode()], descriptors)
+                socket.send_fds(self._socket, [write_json(document).encode()], descriptors)
             except BrokenPipeError:
                 pass  # it has ended, which is read soon, and the routers with it
 
@@ -175,7 +176,7 @@ def serve(descriptor: int) -> list[str] | None:
                 poll.unregister(ready)
                 os.close(ready)
                 pid, status = os.waitpid(pids.pop(ready), 0)
-                link.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
+                link.send(write_json({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
                 continue
             data, outputs, _, _ = socket.recv_fds(link, _MOST, 1)
             if not data:
@@ -192,7 +193,7 @@ def serve(descriptor: int) -> list[str] | None:
             except OSError as error:
                 for output in outputs:
                     os.close(output)
-                link.send(json.dumps({"error": error.errno}).encode())
+                link.send(write_json({"error": error.errno}).encode())
                 continue
             (output,) = outputs
             if not pid:
@@ -205,7 +206,7 @@ def serve(descriptor: int) -> list[str] | None:
             ended = os.pidfd_open(pid)
             pids[ended] = pid
             poll.register(ended, select.POLLIN)
-            link.send(json.dumps({"pid": pid}).encode())
+            link.send(write_json({"pid": pid}).encode())
 
 
 def _become(arguments: list[str], output: int) -> None:

@@ -26,7 +26,9 @@ from aiohttp import web
 from onceway.access.accepting import application
 from onceway.base.private import make_directory
 from onceway.errors import OncewayError
+from onceway.serve.answers import json_response
 from onceway.topology import ConfigError, Problem
+from router.json_text import write_json
 
 SUPERVISOR: Final = "supervisor"
 CONTROL: Final = "control"  # the name by which its requests come
@@ -141,7 +143,7 @@ def _failed(path: Path, error: Exception) -> ControlError:
 
 
 def _answer(what: Any, status: int = 200) -> web.Response:
-    return web.json_response(what, status=status, dumps=lambda document: json.dumps(document) + "\n")
+    return json_response(what, status=status, dumps=lambda document: write_json(document) + "\n")
 
 
 @web.middleware

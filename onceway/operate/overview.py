@@ -13,7 +13,6 @@ stop deliveries for seconds. Two things prevent that:
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from math import inf
@@ -22,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 from onceway.base.logs import latest
 from onceway.operate.status import OTHERS, Document, Sums, summarize
 from router.core.counters import Measured
+from router.json_text import write_json
 
 PIECE_S: Final = 0.0001  # readers' work at once
 SHARE: Final = 0.1  # of the loop's time
@@ -205,5 +205,5 @@ class Overview:
         for name in names:
             document = yield from self._source.report(name)
             if document is not None:
-                found.append(f"{json.dumps(name)}: {json.dumps(document)}")
+                found.append(f"{write_json(name)}: {write_json(document)}")
             yield

@@ -20,7 +20,6 @@ socket (`onceway.operate.control`) serves the same pages, and actions beside the
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final
@@ -33,6 +32,8 @@ from onceway.base.metrics import exposition
 from onceway.operate.metrics import TABLE, Process, Scrape
 from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
 from onceway.operate.status import Document, state_of, summarize
+from onceway.serve.answers import json_response
+from router.json_text import write_json
 
 PART: Final = 1 << 15  # characters of an answer that are written at once
 _PAGES: Final = ("/status", "/overview", "/configuration", "/trace", "/healthz", "/readyz", "/metrics")
@@ -79,18 +80,18 @@ class AdminServer(Pages):
             addresses = await self.overview.only(address)
         else:
             addresses, more = await self.overview.page(after, limit)
-        head = json.dumps({**document, "next": more}).removesuffix("}")
+        head = write_json({**document, "next": more}).removesuffix("}")
         separated = (text for address in addresses for text in (", ", address))
         next(separated, None)
         body = (f'{head}, "addresses": {{', *separated, "}}\n")
         return web.Response(body=_in_parts(body), content_type="application/json")
 
     async def _dense(self, request: web.Request) -> web.Response:
-        return web.json_response(await self.overview.dense(), dumps=lambda document: json.dumps(document) + "\n")
+        return json_response(await self.overview.dense(), dumps=lambda document: write_json(document) + "\n")
 
     async def _configuration(self, request: web.Request) -> web.Response:
         said = self._source.configuration()
-        return web.json_response(said, dumps=lambda document: json.dumps(document, indent=1) + "\n")
+        return json_response(said, dumps=lambda document: write_json(document, indent=1) + "\n")
 
     async def _trace(self, request: web.Request) -> web.Response:
         query, wanted = request.query, ("address", "container", "name", "tag")
@@ -106,7 +107,7 @@ class AdminServer(Pages):
             return self._source.trace(query["address"], query["container"], query["name"], tag)
 
         found, _ = await self.overview.pace.run(look())
-        return web.json_response(found, dumps=lambda document: json.dumps(document) + "\n")
+        return json_response(found, dumps=lambda document: write_json(document) + "\n")
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="alive\n")

@@ -25,6 +25,7 @@ from onceway.spark.options import SinkOptions
 from onceway.spark.sink.outbox import Manifest, Outbox
 from onceway.spark.sink.staging import StagedFile
 from onceway.spark.writer import QUERY_ID, Staged, checked, files_of, stage_partition
+from router.json_text import write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +125,7 @@ class _StagingWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """On the driver, in a process of Spark's."""
         files = [asdict(file) for file in files_of(messages)]
         with outbox_errors(self.options.location):
-            Path(self.path).write_text(json.dumps([[one, one.pop("runs")] for one in files]))
+            Path(self.path).write_text(write_json([[one, one.pop("runs")] for one in files]))
 
     @first_line()
     def abort(self, messages: list[Staged | None]) -> None:

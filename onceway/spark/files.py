@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from onceway.errors import OncewayError
+from router.json_text import write_json
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -196,7 +197,7 @@ class Documents:
     def dump(self, content: Mapping[str, Any]) -> bytes:
         if self.checksum:
             content = {**content, _CHECKSUM: _crc(content)}
-        return json.dumps(content, indent=1).encode() + b"\n"
+        return write_json(content, indent=1).encode() + b"\n"
 
     def read(self, path: PathLike) -> dict[str, Any] | None:
         """The content; None where there is no file.  Raises `error`, OSError."""
@@ -225,7 +226,7 @@ class Documents:
 
 
 def _crc(content: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    return zlib.crc32(write_json(content, sort_keys=True).encode())
 
 
 # -- locks
@@ -263,7 +264,7 @@ class Lock:
                 time.sleep(_RETRY_S)
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         with contextlib.suppress(OSError):  # on a full disk it is held without a name; the next write reports the disk
-            write_line(self._file, json.dumps(who))
+            write_line(self._file, write_json(who))
 
     def release(self) -> None:
         if self._file >= 0:

@@ -18,6 +18,7 @@ from onceway.base.logs import Log
 from onceway.base.private import open_file
 from onceway.state.last_life import died
 from onceway.topology import ConfigError, Topology, load, loads
+from router.json_text import write_json
 
 PREFIX: Final = "topology"
 _MARK: Final = "# kept by onceway, as checked last: "
@@ -29,7 +30,7 @@ def keep(topology: Topology, path: Path) -> None:
     original = topology.directory / topology.path.name  # a reload from elsewhere names it relative to another place
     descriptor = open_file(new, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(f"{topology.text.rstrip()}\n{_MARK}{json.dumps(str(original))}\n")
+        file.write(f"{topology.text.rstrip()}\n{_MARK}{write_json(str(original))}\n")
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)

@@ -31,6 +31,7 @@ from typing import Any, Final
 from onceway.base.logs import Log
 from onceway.base.private import make_directory, open_file
 from onceway.errors import UsageError
+from router.json_text import write_json
 
 FORMAT: Final = 1
 BEAT_S: Final = 1.0
@@ -221,7 +222,7 @@ class Heart:
             "wall_s": now.wall_s,
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now.wall_s)),
         }
-        body = json.dumps(document).encode()
+        body = write_json(document).encode()
         if not self._size:  # with room for numbers that grow
             self._size = (len(body) // _SECTOR + 1) * _SECTOR + _SECTOR
         body = body.ljust(self._size - 10)

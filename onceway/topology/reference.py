@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 from onceway.topology.sections import TOP
 from onceway.topology.table import Row, Section
+from router.json_text import write_json
 
 SCHEMA: Final = "topology.schema.json"
 """The name of the schema beside docs/topology.md."""
@@ -47,4 +47,4 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+    return write_json(schema(), indent=1, ascii_only=False) + "\n"

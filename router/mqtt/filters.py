@@ -7,13 +7,13 @@ same however many there are that do not match it. Read `router.mqtt.subscriber` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, TopicTree
 from mqtt.topics import is_shared
 from router.core.ports import Outcome, Unwanted
+from router.json_text import write_json
 from router.mqtt.conversion import Unfit
 from router.mqtt.holding import octets_of_filter
 from router.mqtt.remembered import Remembered
@@ -33,7 +33,7 @@ class Filter:
         self.addresses = addresses
         o = options
         listed = [o.topic_filter, o.qos, o.no_local, o.retain_as_published, o.retain_handling, identifier]
-        self.form = json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode()
+        self.form = write_json(listed, compact=True, ascii_only=False).encode()
 
 
 class Match(NamedTuple):

@@ -26,7 +26,6 @@ the payload as received, and every other column of the message is null, but `raw
 
 from __future__ import annotations
 
-import json
 import math
 import uuid
 from collections.abc import Mapping
@@ -65,6 +64,7 @@ from amqp10.types import (
     UShort,
 )
 from onceway.client.bodies import without_format
+from router.json_text import write_json
 
 Headers = list[tuple[str, str | bytes | None]]
 Properties = list[Any]  # in the order of AMQP 3.2.4; all but the two times as text
@@ -384,11 +384,11 @@ def text(value: Any) -> str | None:
     plain = _plain(value)
     if isinstance(plain, str):
         return plain
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    return write_json(plain, ascii_only=False)
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return write_json(_plain(value), ascii_only=False)
 
 
 def _plain(value: Any) -> Any:

@@ -28,6 +28,7 @@ from onceway.errors import JournalCorrupt, JournalError, JournalFull, UsageError
 from onceway.spark.files import sync_path
 from onceway.spark.sink.staging import Run
 from router.core.intervals import IntervalSet, Range, count
+from router.json_text import write_json
 
 VERSION: Final = 1
 AHEAD: Final = 4096  # how far the mark is set ahead: at most so many rows are in doubt that were not sent
@@ -329,7 +330,7 @@ def _continues(last: list[Any], operation: list[Any]) -> bool:
 
 def _append(file: int, operations: Sequence[Sequence[Any]]) -> None:
     """Writes one group durably."""
-    text = json.dumps(operations, separators=(",", ":")).encode()
+    text = write_json(operations, compact=True).encode()
     data = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
     while data:
         data = data[os.write(file, data) :]

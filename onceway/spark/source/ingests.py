@@ -28,6 +28,7 @@ from onceway.errors import OncewayError
 from onceway.spark.errors import IngestFailed
 from onceway.spark.options import SourceOptions
 from onceway.spark.wal import Wal
+from router.json_text import write_json
 
 MARK: Final = "ONCEWAY_SPARK_INGEST"  # onceway/spark/__init__.py checks it
 COMMAND: Final = (sys.executable, "-m", "onceway.spark.source.ingest")
@@ -335,7 +336,7 @@ class IngestProcess:
         if process is None or process.stdin is None or process.stdin.closed:
             return  # the next one is told the positions
         try:
-            os.write(process.stdin.fileno(), json.dumps(line).encode() + b"\n")
+            os.write(process.stdin.fileno(), write_json(line).encode() + b"\n")
         except (BlockingIOError, BrokenPipeError):
             pass  # full: later lines supersede it; broken: `_supervise` notices
 

@@ -7,7 +7,6 @@ that takes no batches (`Backlog`) stops it.  Another number of partitions: `chan
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections import deque
 from collections.abc import Coroutine, Mapping
@@ -25,6 +24,7 @@ from onceway.spark.access import access_of
 from onceway.spark.errors import SubscriptionExists
 from onceway.spark.source.journal import WatchingJournal
 from onceway.spark.wal import Retention, SlotReader, SlotWriter, Wal, WalSettings
+from router.json_text import write_json
 from router.names import PARTITION, SUBSCRIPTION_EXISTS
 
 TELL_EVERY_S: Final = 0.2
@@ -384,7 +384,7 @@ class Lines:
         return self._pipe.get_write_buffer_size() == 0
 
     def __call__(self, line: dict[str, Any]) -> None:
-        self._pipe.write(json.dumps(line).encode() + b"\n")
+        self._pipe.write(write_json(line).encode() + b"\n")
 
 
 async def all_of(*work: Coroutine[Any, Any, Any]) -> None:

@@ -30,6 +30,7 @@ from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.progress import Progress
 from onceway.spark.source.topics import Topics, matching
 from onceway.spark.wal import SlotReader, Wal
+from router.json_text import write_json
 
 VERSION: Final = 1
 INLINE_BYTES: Final = 64 * MIB  # of a batch that travels through the driver, unless maxBytesPerTrigger is set
@@ -45,7 +46,7 @@ class Offset:
     positions: Mapping[int, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """The offset for Spark; json.dumps of equal positions is equal."""
+        """The offset for Spark; as JSON, equal positions are equal."""
         return {
             "p": {str(slot): self.positions[slot] for slot in sorted(self.positions)},
             "v": VERSION,
@@ -66,13 +67,13 @@ def offset_of(value: object) -> Offset:
     if version != VERSION:
         if isinstance(version, int) and version > VERSION:
             raise OffsetError(
-                f"the offset {json.dumps(dict(value))} is of version {version}, this onceway reads {VERSION}; "
+                f"the offset {write_json(dict(value))} is of version {version}, this onceway reads {VERSION}; "
                 "use the onceway that wrote the checkpoint, or a newer one"
             )
-        raise OffsetError(f"{json.dumps(dict(value))} is no offset of onceway; {_NO_OFFSET}")
+        raise OffsetError(f"{write_json(dict(value))} is no offset of onceway; {_NO_OFFSET}")
     wal, positions = value.get("wal"), value.get("p")
     if not isinstance(wal, str) or not isinstance(positions, Mapping):
-        raise OffsetError(f"{json.dumps(dict(value))} is incomplete; {_NO_OFFSET}")
+        raise OffsetError(f"{write_json(dict(value))} is incomplete; {_NO_OFFSET}")
     read: dict[int, int] = {}
     for slot, position in positions.items():
         whole = isinstance(position, int) and not isinstance(position, bool) and position >= 0
