@@ -51,7 +51,8 @@ interop: tools ## clients of others (pip, npm and apt-get install them), and doc
 chaos-long: tools ## 200 kills of routers under load in one run
 	@$(BIN)/onceway chaos run two_hundred_kills $(ARGS)
 
-fuzz: tools ## whatever strangers may send: by structure, then by bytes (ARGS go to python -m chaos.fuzz)
+fuzz: tools ## whatever strangers may send: what it costs, by structure, then by bytes (ARGS go to python -m chaos.fuzz)
+	@$(BIN)/python -m chaos.fuzz --cost --seconds 3600
 	@FUZZ=big FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-2000} $(PYTEST) tests/fuzz/test_structure.py --timeout 3600
 	@$(BIN)/python -m chaos.fuzz --seconds 300 $(ARGS)
 

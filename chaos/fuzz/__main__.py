@@ -1,4 +1,5 @@
 """`python -m chaos.fuzz [--seconds S] [--seed N] [--target T]`: exit 0 nothing found, 1 something, 2 bad options.
+`python -m chaos.fuzz --cost [--case TEXT]` counts what input costs (cost.py).
 
 The corpus is tests/fuzz/corpus, one file for each conversation, its target in its name. With --keep DIR what reached
 new lines is written there. A find is made smaller, printed as a bytes literal, and can be run again by its own command.
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import commit
+from chaos.fuzz import cost
+from chaos.fuzz.costs import cases
 from chaos.fuzz.mutator import ROOT, Edge, covered, failure, mutated, smaller
 from chaos.fuzz.running import TARGETS
 
@@ -84,8 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--target", choices=TARGETS, action="append", help="all of them, unless given")
     parser.add_argument("--keep", type=Path, default=None, help="where to write inputs that reached something new")
+    parser.add_argument("--cost", action="store_true", help="count what input costs as it grows, in place of all else")
+    parser.add_argument("--case", default="", help="with --cost: those whose name has this in it")
+    parser.add_argument("--octets", type=int, default=1 << 20, help="with --cost: how large inputs grow")
     parser.add_argument("--hex", default=None, help="run this one input only")
     options = parser.parse_args(arguments)
+    if options.cost:
+        seed = options.seed or 0
+        print(
+            f"seed {seed}, {options.seconds:.0f} s, inputs up to {options.octets} bytes, commit {commit()}", flush=True
+        )
+        chosen = [case for case in cost.mixed(cases(), seed) if options.case in case.name]
+        return 1 if cost.run(chosen, options.octets, options.seconds) else 0
     wanted = options.target or list(TARGETS)
     if options.hex is not None:
         try:

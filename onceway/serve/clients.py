@@ -163,7 +163,7 @@ class ClientCarrier(Carrier):
         "client",
         "scheme",
     )
-    least_read: ClassVar[int] = 4096
+    least_read: ClassVar[int] = 2048
 
     def __init__(
         self,

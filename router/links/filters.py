@@ -122,7 +122,7 @@ def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mappi
     wants: list[Wants] = []
     for key, value in (asked or {}).items():
         descriptor, inner = (value.descriptor, value.value) if isinstance(value, Described) else (key, value)
-        make = _KNOWN.get(int(descriptor) if isinstance(descriptor, ULong) else str(descriptor))
+        make = KNOWN_FILTERS.get(int(descriptor) if isinstance(descriptor, ULong) else str(descriptor))
         if make is None:
             continue
         if len(wants) == MOST_FILTERS:
@@ -337,4 +337,4 @@ def _known() -> dict[int | str, Callable[[Any, str], Wants]]:
     return found
 
 
-_KNOWN: Final = _known()
+KNOWN_FILTERS: Final = _known()

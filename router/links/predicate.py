@@ -24,6 +24,8 @@ Needs = tuple[str, frozenset[str]]
 MOST_CHARACTERS: Final = 8192
 KNOWN: Final = 64  # values whose result one `like` keeps
 KNOWN_CHARACTERS: Final = 256  # no longer ones
+MOST_WORDS: Final = 800
+"""Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
 MOST_DEPTH: Final = 100  # of parentheses and `not`: their evaluation is recursive
 
 _GRAMMAR: Final = r"""
@@ -52,6 +54,7 @@ _SAID: Final = {
 }
 _BEGIN: Final = re.compile(r"[^\\\[({]*\{?")
 _PLAIN: Final = re.compile(r"([^\\\[({.^$*+?]+)([*?{]?)")
+_WORD: Final = re.compile(r"""'(?:\\.|[^'\\])*(?:'|\Z|\\\Z)|"(?:\\.|[^"\\])*(?:"|\Z|\\\Z)|[\w/%~$-]+|\S""", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\([\"'\\])")
 
 
@@ -87,6 +90,9 @@ class Predicate:
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
             raise PredicateError(f"a predicate has at most {MOST_CHARACTERS} characters, this one {len(text)}", 1, 1)
+        words = len(_WORD.findall(text))
+        if words > MOST_WORDS:
+            raise PredicateError(f"a predicate has at most {MOST_WORDS} words, this one {words}", 1, 1)
         try:
             node: _Node = _PARSER.parse(text)  # type: ignore[assignment]  # what `_Builder` makes
         except UnexpectedInput as error:

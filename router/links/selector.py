@@ -23,6 +23,8 @@ Lookup = Callable[[str], Any]
 Evaluate = Callable[[Lookup], Any]
 
 MOST_CHARACTERS: Final = 8192
+MOST_WORDS: Final = 800
+"""Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
 MOST_DEPTH: Final = 100  # evaluation is recursive
 
 _GRAMMAR: Final = r"""
@@ -84,6 +86,9 @@ _SAID: Final = {
 }
 
 
+_WORD: Final = re.compile(r"""'[^']*(?:'|$)|"[^"]*(?:"|$)|[\w.$]+|\S""")
+
+
 class SelectorError(ValueError):
     """What was written is no selector: the text names line and column, counted from 1."""
 
@@ -96,6 +101,9 @@ def compile_selector(text: str) -> Evaluate:
     """
     if len(text) > MOST_CHARACTERS:
         raise SelectorError(f"a selector has at most {MOST_CHARACTERS} characters, this one {len(text)}")
+    words = len(_WORD.findall(text))
+    if words > MOST_WORDS:
+        raise SelectorError(f"a selector has at most {MOST_WORDS} words, this one {words}")
     try:
         node: _Node = _parser().parse(text)  # type: ignore[assignment]  # what `_Builder` makes
     except UnexpectedInput as error:
