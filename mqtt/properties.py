@@ -100,6 +100,8 @@ TABLE: Final = (
 )
 MOST_BEFORE_LOGIN: Final = 128
 """User properties that CONNECT may have, and that its will may: who sends them has not said who it is."""
+MOST_ALIKE: Final = 1_000
+"""User properties, or subscription identifiers, that another packet may have: it is read at once, whatever its size."""
 PLACES: Final = {row.identifier: place for place, row in enumerate(TABLE)}
 SUBSCRIPTION_IDS: Final = PLACES[11]
 USER_PROPERTIES: Final = PLACES[38]
@@ -134,10 +136,10 @@ def read_properties(reader: FieldReader, packet: int) -> Properties:
         if place == USER_PROPERTIES or (place == SUBSCRIPTION_IDS and packet == kinds.PUBLISH):
             found = many.setdefault(place, [])
             found.append(value)
-            if len(found) > MOST_BEFORE_LOGIN and packet in (kinds.CONNECT, kinds.WILL):
-                raise RemoteProtocolError(
-                    Reason.PACKET_TOO_LARGE, f"more than {MOST_BEFORE_LOGIN} user properties in CONNECT"
-                )
+            if len(found) > MOST_BEFORE_LOGIN:
+                most = MOST_BEFORE_LOGIN if packet in (kinds.CONNECT, kinds.WILL) else MOST_ALIKE
+                if len(found) > most:
+                    raise RemoteProtocolError(Reason.PACKET_TOO_LARGE, f"more than {most} {row.field.replace('_', ' ')} in a packet")
         elif values[place] != NO_PROPERTIES[place]:
             raise violation(f"{row.field} comes twice")
         else:

@@ -152,6 +152,7 @@ class ClientCarrier(Carrier):
         "_clock",
         "_ends",
         "_halted",
+        "_held",
         "_input",
         "_kept",
         "_not_read_since",
@@ -184,6 +185,7 @@ class ClientCarrier(Carrier):
         self._kept: bytes | memoryview = b""
         self._plain = b""  # what the layers have made of a read
         self._unfinished = False  # input waits: it has been given to the client, and is not handled to the end
+        self._held = False  # what it has sent is done in parts, and what it sends next waits
         self._halted = False  # its login takes time, and nothing is read meanwhile
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
@@ -326,6 +328,9 @@ class ClientCarrier(Carrier):
             carried.output_waits(self.transport.get_write_buffer_size())
             if not carried.reads:
                 self.pause()
+        if self._held and isinstance(carried, MqttConnection) and not carried.is_busy:
+            self._held = False
+            self._shares.wait(self, len(self._kept), False)
         if self._halted and carried is not None and carried.reads:  # it was looked at who it is
             self._halted = False
             self._look_who()
@@ -364,6 +369,8 @@ class ClientCarrier(Carrier):
         if isinstance(client, MqttConnection):
             if len(data) <= PACKETS_AT_ONCE:
                 self._input(client, client.receive_data, bytes(data), began)
+                if client.is_busy:
+                    self._hold(b"")
             else:
                 self._take_packets(client, memoryview(data), began)
         else:
@@ -388,13 +395,21 @@ class ClientCarrier(Carrier):
     def _take_packets(self, client: MqttConnection, rest: memoryview, began: float) -> None:
         """Takes what a read has brought in parts, for as long as a read may take; the others wait. What a packet still
         needs is one part."""
-        while rest and not client.closed:
+        while rest and not client.closed and not client.is_busy:
             size = max(PACKETS_AT_ONCE, client.needed)
             self._input(client, client.receive_data, bytes(rest[:size]), began)
             rest = rest[size:]
             if self._clock() - began >= READ_S:
                 break
-        self._wait_unfinished(bool(rest) and not client.closed, rest)
+        if client.is_busy:
+            self._hold(rest)
+        else:
+            self._wait_unfinished(bool(rest) and not client.closed, rest)
+
+    def _hold(self, rest: bytes | memoryview) -> None:
+        """The client's input waits until what it has sent before is done."""
+        self._kept, self._unfinished, self._held = rest, True, True
+        self.pause()
 
     def _wait_unfinished(self, unfinished: bool, rest: bytes | memoryview) -> None:
         if unfinished:

@@ -159,6 +159,11 @@ class MqttConnection:
         return self.unread_bytes <= self.limits.unread_output and self._engine.state != CONNECTING
 
     @property
+    def is_busy(self) -> bool:
+        """Whether what it has sent is looked at in parts: what it sends meanwhile is to wait."""
+        return self.session is not None and self.session.is_busy
+
+    @property
     def needed(self) -> int:
         """Octets of a packet that are still to come."""
         return self._engine.needed
@@ -468,10 +473,8 @@ class MqttConnection:
             session.incoming.released(packet.packet_id, now)
         elif isinstance(packet, Puback):
             session.acknowledged(packet.packet_id, packet.reason)
-        elif isinstance(packet, Subscribe):
-            session.subscribe(packet, now)
-        elif isinstance(packet, Unsubscribe):
-            session.unsubscribe(packet, now)
+        elif isinstance(packet, Subscribe | Unsubscribe):
+            session.change_filters(packet)
         elif isinstance(packet, Pingreq):
             self.send(Pingresp())
         elif isinstance(packet, Disconnect):

@@ -96,6 +96,7 @@ class Mqtt:
         self.receive_maximum = IN_FLIGHT
         self.holding = Holding(host.config.memory_limit)
         self._dirty: dict[MqttConnection, None] = {}
+        self.busy: dict[Session, None] = {}  # which look at filters, in parts
         self._to_flush: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = {}
         self._leaving: dict[MqttPublisher, None] = {}
         self._roomy: dict[Session, None] = {}
@@ -219,6 +220,12 @@ class Mqtt:
         early, self.early = self.early, {}
         for connection in early:
             connection.handle_early(now)
+        busy, self.busy = self.busy, {}
+        for session in busy:
+            if session.connection is not None:
+                self.border.input(session.connection, self._go_on, session, now)
+            else:
+                session.go_on()
         self.retained.begin(now)
         due, self.retained.due = self.retained.due, {}
         for session in due:
@@ -239,12 +246,15 @@ class Mqtt:
                 for subscriber in list(session.subscribers.values()):
                     subscriber.credit(now)
 
+    def _go_on(self, session: Session, now: float) -> None:
+        session.go_on()
+
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has something to do without a new event."""
         if self._to_flush or self._leaving or self._roomy or self._moved or self._anew or self.early:
             return True
-        return bool(self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
+        return bool(self.busy or self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
 
     def next_deadline(self) -> float | None:
         first = self._timers[0][0] if self._timers else None
@@ -455,6 +465,7 @@ class Mqtt:
 
     def forget(self, session: Session) -> None:
         self.retained.forget(session)
+        self.busy.pop(session, None)
         if self.sessions.get(session.container) is session:
             del self.sessions[session.container]
 

@@ -7,7 +7,8 @@ reads and writes packets, `router.mqtt.service` knows all sessions of the router
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mqtt import (
@@ -41,13 +42,18 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 1_000
 """The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
+PART: Final = 256
+"""Topic filters of a packet that are looked at in one turn."""
 MOST_QOS: Final = {"exactly-once": 2, "at-least-once": 1, "at-most-once": 0}
 
 
 class _Asked:
     """A SUBSCRIBE or UNSUBSCRIBE whose answer waits until every router knows the filters."""
 
-    def __init__(self, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]) -> None:
+    def __init__(
+        self, on: MqttConnection | None, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]
+    ) -> None:
+        self.on = on  # who has asked
         self.retained: list[Filter] = []  # that get what is retained, after SUBACK
         self.answer = answer
         self.texts = texts
@@ -92,6 +98,7 @@ class Session:
         self.will_at: float | None = None
         self.expires_at: float | None = None
         self._asked: dict[_Asked, None] = {}
+        self._work: deque[Iterator[None]] = deque()  # SUBSCRIBE and UNSUBSCRIBE that are not handled to their end
         self.held = 0  # octets, as counted
         self.timer: float | None = None  # when its service looks at it
         self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
@@ -261,6 +268,7 @@ class Session:
             subscriber.leave(now, closed=closed)
         if self.lease is not None:
             self.lease.leave(now, closed=closed)
+        self._work.clear()
         self.filters.clear()
         self.recount()
         self.service.forget(self)
@@ -305,14 +313,39 @@ class Session:
 
     # --- the client subscribes
 
-    def subscribe(self, packet: Subscribe, now: float) -> None:
-        """SUBACK follows when every router knows of it."""
+    def change_filters(self, packet: Subscribe | Unsubscribe) -> None:
+        """SUBACK or UNSUBACK follows when every router knows of it."""
+        on = self.connection
+        change = self._subscribe(packet, on) if isinstance(packet, Subscribe) else self._unsubscribe(packet, on)
+        self._work.append(change)
+        if len(self._work) == 1:
+            self.go_on()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether filters wait to be looked at: PART in a turn."""
+        return bool(self._work)
+
+    def go_on(self) -> None:
+        """Looks at what is left of the client's filters, as far as a turn goes."""
+        while self._work:
+            for _ in self._work[0]:
+                self.service.busy[self] = None
+                return
+            if self._work:  # else the session has ended
+                self._work.popleft()
+        if self.connection is not None:
+            self.service.dirty(self.connection)
+
+    def _subscribe(self, packet: Subscribe, on: MqttConnection | None) -> Iterator[None]:
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
         retained: list[Filter] = []
         links = self.service.limits_of(self.identity.user).links
         held = {*self.subscribers, *self.filters.addresses()}
-        for options in packet.subscriptions:
+        for number, options in enumerate(packet.subscriptions, 1):
+            if not number % PART:
+                yield None
             addresses = self.service.topics.addresses_of(options.topic_filter)
             refusal = self._refusal_of_filter(options.topic_filter, addresses)
             if refusal is None:
@@ -334,7 +367,8 @@ class Session:
             reasons.append(refusal)
         texts = [options.topic_filter for options in packet.subscriptions]
         granted = [text for text, reason in zip(texts, reasons, strict=True) if reason < Reason.UNSPECIFIED_ERROR]
-        self._ask(Suback(packet.packet_id, reasons), texts, self.filters.addresses(granted), now, retained)
+        needed = self.filters.addresses(granted)
+        self._ask(on, Suback(packet.packet_id, reasons), texts, needed, retained)
 
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
         if not addresses:
@@ -352,14 +386,15 @@ class Session:
 
     def _ask(
         self,
+        on: MqttConnection | None,
         answer: Suback | Unsuback,
         texts: list[str],
         addresses: Iterable[str],
-        now: float,
         retained: list[Filter] | None = None,
     ) -> None:
         """Answers when all routers know the filters that concern these addresses."""
-        asked = _Asked(answer, texts, {})
+        now = self.service.now
+        asked = _Asked(on, answer, texts, {})
         asked.retained = retained or []
         self._asked[asked] = None
         for address in addresses:
@@ -417,23 +452,27 @@ class Session:
     def _answer(self, asked: _Asked) -> None:
         if not asked.waits and asked in self._asked:
             del self._asked[asked]
-            self.send_packet(asked.answer)
+            if asked.on is self.connection:
+                self.send_packet(asked.answer)
             for one in asked.retained:
                 self.service.retained.send(self, one)
 
-    def unsubscribe(self, packet: Unsubscribe, now: float) -> None:
-        """UNSUBACK follows when every router knows of it."""
-        changed = self.filters.addresses(packet.topic_filters)
-        reasons = [
-            Reason.SUCCESS if self.filters.remove(text) is not None else Reason.NO_SUBSCRIPTION_EXISTED
-            for text in packet.topic_filters
-        ]
+    def _unsubscribe(self, packet: Unsubscribe, on: MqttConnection | None) -> Iterator[None]:
+        changed: set[str] = set()
+        reasons: list[Reason] = []
+        for number, text in enumerate(packet.topic_filters, 1):
+            if not number % PART:
+                yield None
+            known = self.filters.remove(text)
+            changed.update(known.addresses if known is not None else ())
+            reasons.append(Reason.SUCCESS if known is not None else Reason.NO_SUBSCRIPTION_EXISTED)
+        now = self.service.now
         self.recount()
         needed = {address for address in changed if self.filters.needs(address)}
         for address in sorted(changed - needed):
             self._leave(address, now)
         told = needed | (changed & self._leaving.keys()) if self.persists else ()
-        self._ask(Unsuback(packet.packet_id, reasons), packet.topic_filters, told, now)
+        self._ask(on, Unsuback(packet.packet_id, reasons), packet.topic_filters, told)
 
     def _leave(self, address: str, now: float) -> None:
         """It needs nothing of this address any more. What its client has not acknowledged to the end goes on."""

@@ -281,7 +281,7 @@ def test_a_connect_is_bounded_by_its_head_before_its_octets_come_and_a_publish_b
 
 
 @pytest.mark.parametrize("of_will", [False, True])
-def test_the_user_properties_of_a_connect_are_bounded_and_those_of_a_publish_are_not(of_will: bool) -> None:
+def test_a_connect_may_have_fewer_user_properties_than_a_publish(of_will: bool) -> None:
     def connect(count: int) -> bytes:
         many = Properties(user_properties=(("a", "b"),) * count)
         if of_will:

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from types import FrameType
 
 import pytest
 
-from mqtt import Packet, Publish, Reason, Suback, Subscribe, Subscription, Unsubscribe, encode
+from mqtt import (
+    Packet,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
+from mqtt.properties import MOST_ALIKE
 from mqtt.topics import MOST_LEVELS
 from router.config import Limits
 from router.core.ports import MOST_DATA
 from router.mqtt.retained import MOST_DELETED, STEPS, Table
+from router.mqtt.session import PART
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.test_mqtt_retained import RETAINED, Store
 
@@ -96,6 +112,31 @@ def test_a_subscribe_of_many_filters_is_work_in_proportion(lasting: bool) -> Non
     assert found[2] <= LINEAR * found[1]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_subscribe_of_many_filters_is_handled_in_parts(lost: bool) -> None:
+    world = World()
+    client = world.connect("s", properties=LASTING)
+    texts = [f"d/{i}" for i in range(1_500)]
+    packets = [Subscribe(1, [Subscription(each, 1) for each in texts]), Unsubscribe(2, texts), Pingreq()]
+    client.connection.receive_data(b"".join(encode(each, 5) for each in packets), world.now)
+    (session,) = world.router.mqtt.sessions.values()
+    known = [len(session.filters.by_text)]
+    while client.connection.is_busy:
+        if lost and len(known) == 3:
+            client.connection.receive_eof(world.now)
+        world.router.flush(world.now)
+        known.append(len(session.filters.by_text))
+    assert max(abs(later - earlier) for earlier, later in pairwise(known)) <= PART
+    world.settle()
+    assert not session.is_busy
+    assert not session.filters.by_text
+    if not lost:
+        assert [type(each) for each in client.take()] == [Pingresp, Suback, Unsuback]
+    again = world.connect("s", properties=LASTING, clean_start=False)
+    assert again.take() == []
+    assert subscribe(again, *texts[:300], qos=1) == [Reason.GRANTED_QOS_1] * 300
+
+
 def test_many_small_subscribes_in_one_read_are_work_in_proportion() -> None:
     found = []
     for count in (200, 400, 800):
@@ -134,6 +175,14 @@ def test_a_topic_of_many_levels_is_work_in_proportion() -> None:
         packet = Publish("a" + "/" * levels, b"x", 1, packet_id=1)
         found.append(calls(feed(publisher, packet)))
     assert max(found) <= 1.1 * min(found)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_packet_has_a_bounded_number_of_user_properties(more: int) -> None:
+    client = World().connect("p")
+    many = Properties(user_properties=(("a", "b"),) * (MOST_ALIKE + more))
+    client.send(Publish("t", b"x", 1, packet_id=1, properties=many))
+    assert client.connection.closed == bool(more)
 
 
 @pytest.fixture
