@@ -27,6 +27,7 @@ from onceway.access.fair import ByAddress
 from onceway.base import hosts
 from onceway.base.descriptors import most_strangers
 from onceway.topology import HostPort
+from router.links.crowd import Crowd
 
 HANDSHAKE_S: Final = 5.0  # of TLS
 MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
@@ -135,7 +136,8 @@ class Accepting:
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._strangers: dict[asyncio.Task[None], tuple[float, asyncio.Transport | None]] = {}  # since when, in order
+        self._strangers: dict[asyncio.Task[None], tuple[float, asyncio.Transport | None]] = {}  # since when
+        self._crowd: Crowd[asyncio.Task[None]] = Crowd()  # the same
         self._tasks: dict[asyncio.BaseTransport, asyncio.Task[None]] = {}
         self._turns: ByAddress[asyncio.Future[None]] = ByAddress()  # of those who have begun with TLS
         self._turning = False
@@ -159,6 +161,7 @@ class Accepting:
         """This connection is no stranger's."""
         if transport is not None and (task := self._tasks.pop(transport, None)) is not None:
             del self._strangers[task]
+            self._crowd.remove(task)
 
     def stop(self) -> None:
         """Takes no more connections, and ends those whose handshake is not over."""
@@ -179,15 +182,18 @@ class Accepting:
                 continue
             while self._is_full() and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
-            self._strangers[loop.create_task(self._shake_hands(accepted, peer))] = loop.time(), None
+            address = f"{peer[0]}:{peer[1]}"
+            task = loop.create_task(self._shake_hands(accepted, address))
+            self._strangers[task] = loop.time(), None
+            self._crowd.add(task, address)
 
-    async def _shake_hands(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
+    async def _shake_hands(self, accepted: socket.socket, address: str) -> None:
         bound_s = HANDSHAKE_S if self._tls is not None else None
         task = asyncio.current_task()
         assert task is not None
         with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
             if self._tls is not None:
-                await self._turn(accepted, f"{peer[0]}:{peer[1]}")
+                await self._turn(accepted, address)
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
@@ -238,8 +244,8 @@ class Accepting:
             if task.done() and (transport is None or transport.is_closing()):
                 self._forget(task)
         if self._is_full():
-            task, (since, _) = next(iter(self._strangers.items()))
-            if since > before:
+            task = self._crowd.next_to_go
+            if self._strangers[task][0] > before:
                 return False
             transport = self._forget(task)
             task.cancel()
@@ -249,6 +255,7 @@ class Accepting:
 
     def _forget(self, task: asyncio.Task[None]) -> asyncio.Transport | None:
         _, transport = self._strangers.pop(task)
+        self._crowd.remove(task)
         if transport is not None:
             del self._tasks[transport]
         return transport

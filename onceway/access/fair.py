@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-from router.links.limits import network_of
+from router.links.crowd import network_of
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import Final
 
-from router.links.limits import network_of
+from router.links.crowd import network_of
 
 LEAK_S: Final = 10.0  # so long until one failure is forgotten
 FREE: Final = 3  # failures that are answered at once

@@ -17,6 +17,7 @@ from interrouter.trunk import Trunk
 from onceway.access.trunks import certified_names
 from onceway.base.descriptors import most_strangers
 from onceway.serve.transport import Carrier
+from router.links.crowd import Crowd
 
 if TYPE_CHECKING:
     import ssl
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from onceway.serve.server import RouterServer
 
 _TLS_RECORDS: Final = (b"\x15", b"\x16")  # the first byte of an alert and of a handshake; AMQP's is A
-MOST_STRANGERS: Final = 100  # accepted connections, above which the oldest is closed if it has not shown who it is
+MOST_STRANGERS: Final = 100  # accepted connections that have not shown who they are
 T = TypeVar("T")
 RESOLVER: Final = 0.25  # of an attempt: how long the resolver is waited for where addresses are known from before
 
@@ -37,7 +38,7 @@ class Neighbours:
         self._server = server
         self.tls: TrunkTls | None = None  # of trunks that are connected from now on
         self._dialers: dict[str, Dialer] = {}  # neighbour -> what keeps us connected to it
-        self._accepted: dict[NeighbourCarrier, None] = {}  # in order of arrival
+        self._strangers: Crowd[NeighbourCarrier] = Crowd()
 
     async def listen(self) -> asyncio.Server:
         """OSError if the port cannot be bound."""
@@ -45,20 +46,21 @@ class Neighbours:
         host, port = server.topology.routers[server.name]["interrouter"]
 
         def accept() -> NeighbourCarrier:
-            carrier = NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
-            self._accepted[carrier] = None
-            # the newest are the most likely to complete their handshake
-            if len(self._accepted) > most_strangers(MOST_STRANGERS):
-                oldest = next(iter(self._accepted))
-                del self._accepted[oldest]
-                if not oldest.is_up:
-                    oldest.abort()
-            return carrier
+            return NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
 
         return await asyncio.get_running_loop().create_server(accept, host, port)
 
-    def ended(self, carrier: NeighbourCarrier) -> None:
-        self._accepted.pop(carrier, None)
+    def accepted(self, carrier: NeighbourCarrier) -> None:
+        """Somebody has connected, and has not shown who it is."""
+        self._strangers.add(carrier, carrier.peer)
+        if len(self._strangers) > most_strangers(MOST_STRANGERS):
+            one = self._strangers.next_to_go
+            self._strangers.remove(one)
+            one.abort()
+
+    def no_stranger(self, carrier: NeighbourCarrier) -> None:
+        """It has shown which neighbour it is, or has gone."""
+        self._strangers.remove(carrier)
 
     def dial(self) -> None:
         """Follows the links of the topology file."""
@@ -208,9 +210,19 @@ class NeighbourCarrier(Carrier):
         self.gone = asyncio.Event()
         """The trunk is over. Its socket may linger: the other side may have no time, or no way, to read the close."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.stranger:
+            cast("RouterServer", self._server).neighbours.accepted(self)
+
     @property
     def known(self) -> bool:
         return self.is_up
+
+    def _look_who(self) -> None:
+        super()._look_who()
+        if not self.stranger:
+            cast("RouterServer", self._server).neighbours.no_stranger(self)
 
     @property
     def origin(self) -> str:
@@ -269,4 +281,4 @@ class NeighbourCarrier(Carrier):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.gone.set()
-        cast("RouterServer", self._server).neighbours.ended(self)
+        cast("RouterServer", self._server).neighbours.no_stranger(self)

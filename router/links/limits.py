@@ -8,12 +8,12 @@ frame size, idle time) are told to the client in open and begin and enforced by 
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
+from router.links.crowd import Crowd
 
 if TYPE_CHECKING:
     from amqp10.performatives import Error
@@ -96,8 +96,7 @@ class Admission:
     def __init__(self, limits: Limits, users: Mapping[str, UserLimits]) -> None:
         self.limits = limits
         self.users = users
-        self.half_open: dict[Counted, str] = {}  # to the network that each has come from
-        self._by_network: dict[str, dict[Counted, None]] = {}  # the same in arrival order
+        self.half_open: Crowd[Counted] = Crowd()
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
@@ -125,34 +124,21 @@ class Admission:
 
     def connected(self, connection: Counted, now: float, address: str) -> None:
         """A transport from this host:port is open, open or CONNECT is to come. Beyond the limit one half-open
-        connection is dropped in its favour: of the network that has most, so that no flood drops who comes from
-        elsewhere, the oldest, as handshakes are short and in a flood the newest are the most likely to complete."""
+        connection is dropped in its favour."""
         if self.room.full():
             self.count_refusal(DESCRIPTORS)
             connection.receive_eof(now)
             return
-        network = network_of(address)
-        self.half_open[connection] = network
-        self._by_network.setdefault(network, {})[connection] = None
+        self.half_open.add(connection, address)
         if len(self.half_open) > self.limits.half_open:
-            most = max(self._by_network, key=lambda each: len(self._by_network[each]))
-            oldest = next(iter(self._by_network[most]))
-            self._shown(oldest)
+            oldest = self.half_open.next_to_go
+            self.half_open.remove(oldest)
             self.count_refusal(HALF_OPEN)
             oldest.receive_eof(now)
 
-    def _shown(self, connection: Counted) -> None:
-        """It is half-open no longer."""
-        network = self.half_open.pop(connection, None)
-        if network is not None:
-            others = self._by_network[network]
-            del others[connection]
-            if not others:
-                del self._by_network[network]
-
     def admit(self, connection: Counted, user: str) -> str | None:
         """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""
-        self._shown(connection)
+        self.half_open.remove(connection)
         of_user = self.users.get(user, NO_LIMITS).connections
         if self.room.crowded():
             self.count_refusal(DESCRIPTORS)
@@ -196,7 +182,7 @@ class Admission:
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""
-        self._shown(connection)
+        self.half_open.remove(connection)
         if user is not None:
             self.total -= 1
             left = self.opened[user] - 1
@@ -276,16 +262,3 @@ def entries_of(address: Address) -> int:
     for subscriber in address.deliveries.subscribers.values():
         found += 1 + sum(map(len, subscriber.irregular.values()))
     return found
-
-
-def network_of(address: str) -> str:
-    """The host of host:port; of IPv6 the /64, which one customer has as a whole."""
-    host = address.rpartition(":")[0]
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if ip.version == 4:
-        return host
-    mapped = ip.ipv4_mapped
-    return str(mapped) if mapped is not None else str(ipaddress.ip_network((ip, 64), strict=False))

@@ -6,7 +6,8 @@ import asyncio
 from functools import partial
 
 from onceway.access.authentication import CHECKS_AT_ONCE, Checks
-from onceway.access.guesses import KEPT, LEAK_S, MOST_DELAY_S, MOST_OF_ADDRESS, MOST_OF_USER, Guesses, network_of
+from onceway.access.guesses import KEPT, LEAK_S, MOST_DELAY_S, MOST_OF_ADDRESS, MOST_OF_USER, Guesses
+from router.links.crowd import network_of
 
 HERE, THERE = "192.0.2.1:1000", "192.0.2.2:1000"
 
