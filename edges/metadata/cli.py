@@ -140,9 +140,9 @@ async def _watch(predicate: str, count: int | None, server: str, tls: Tls) -> in
         async with Client(server, tls.context()) as client:
             async for event in client.watch(predicate):
                 if isinstance(event, Change):
-                    write_out(_line({"new": event.new, "gone": event.gone}))
+                    write_out(line_of({"new": event.new, "gone": event.gone}))
                     continue
-                write_out(_line(event._asdict()))
+                write_out(line_of(event._asdict()))
                 if left is not None:
                     left -= 1
                     if not left:
@@ -195,8 +195,18 @@ def _json(text: str, place: str) -> Any:
         raise click.BadParameter(f"{text.strip()!r:.60} is not JSON: {error}", param_hint=place) from error
 
 
-def _line(value: Any) -> str:
-    return write_json(value, default=_shown) + "\n"
+def line_of(value: Any) -> str:
+    return write_json(_with_text_as_keys(value), default=_shown) + "\n"
+
+
+def _with_text_as_keys(value: Any) -> Any:
+    """MessagePack has keys that JSON has not."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str | int | float | None) else str(_shown(key)): _with_text_as_keys(each)
+            for key, each in value.items()
+        }
+    return [_with_text_as_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def _shown(value: Any) -> Any:

@@ -11,12 +11,15 @@ from uuid import UUID
 
 import msgpack
 
-from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes
+from amqp10.types import Raw
+from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes, Values, fields_of
+from onceway.client.bodies import why_raw
 from onceway.client.driver import why_failed
 from onceway.errors import OncewayError
 from router.links.predicate import Value
 
 PORT: Final = 4444
+MOST_DEPTH: Final = 64
 NONSENSE: Final = ")"  # no predicate
 _READ_BYTES: Final = 64 << 10
 
@@ -46,11 +49,42 @@ class Message(NamedTuple):
 
     Attributes:
         metadata: What of its metadata has changed with this message; None: the key was deleted.
+        value: Its bytes, as a `Raw`, where Python has no form for it.
     """
 
     uuid: str
     metadata: Changes
     value: Any
+
+    @property
+    def raw(self) -> str | None:
+        """Why the value is its bytes as they came; None where it was decoded."""
+        return why_raw(self.value)
+
+
+def read_value(raw: bytes) -> Any:
+    """One value of MessagePack, which some publisher has made; a `Raw` where Python has no form for it: a map whose
+    keys are lists, text that is no UTF-8, a time out of range, or one that is nested deeper than MOST_DEPTH."""
+    try:
+        value = msgpack.unpackb(raw, strict_map_key=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        return Raw(raw, f"not a value that Python has: {error}")
+    return Raw(raw, f"nested more than {MOST_DEPTH} deep") if _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 class Client:
@@ -122,16 +156,17 @@ class Client:
         await self._write(QUERY, {"Query": predicate})
         assert self._streams is not None
         reader, _ = self._streams
-        unpacker = msgpack.Unpacker()
+        values = Values()
         kind: int | None = None
         heard = self._tls is not None
         while data := await self._read(reader):
             heard = True
-            unpacker.feed(data)
-            for item in unpacker:
+            for raw in values.feed(data):
                 if kind is None:
-                    kind = item
+                    kind = raw[0]
                     continue
+                fields = fields_of(raw)
+                item = {name: read_value(value) for name, value in fields.items()}
                 if kind == DIFF:
                     yield Change(item["New"], item["Del"])
                 elif kind == PUBLISH:

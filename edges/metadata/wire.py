@@ -170,7 +170,7 @@ class Decoder:
             self._type = raw[0]
             return None
         kind, self._type = self._type, None
-        fields = _fields(raw)
+        fields = fields_of(raw)
         if kind == PUBLISH:
             value = fields.get("Value", b"\xc0")
             return Publish(_uuid(_needed(fields, "UUID")), changes_of(_part(fields.get("Metadata", b"\xc0"))), value)
@@ -199,7 +199,7 @@ def _publish_array(raw: bytes) -> Publish:
     return Publish(_uuid(uuid), changes_of(changes), raw[unpacker.tell() :])
 
 
-def _fields(raw: bytes) -> dict[str, bytes]:
+def fields_of(raw: bytes) -> dict[str, bytes]:
     """The values of a map, as they are."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(raw)
@@ -273,6 +273,33 @@ def is_value(raw: Any) -> bool:
     except (ValueError, msgpack.UnpackException):
         return False
     return bool(unpacker.tell() == len(raw))
+
+
+class Values:
+    """Bytes to the values of MessagePack that they hold, each as the bytes that came: none is decoded."""
+
+    def __init__(self) -> None:
+        self._skipper = msgpack.Unpacker(max_buffer_size=0)
+        self._buffer = bytearray()
+        self._base = 0  # the position of the buffer's first byte in the stream
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Raises ValueError: it is not MessagePack."""
+        self._buffer += data
+        self._skipper.feed(data)
+        found = []
+        start = 0
+        while True:
+            try:
+                self._skipper.skip()
+            except msgpack.OutOfData:
+                break
+            end = self._skipper.tell() - self._base
+            found.append(bytes(self._buffer[start:end]))
+            start = end
+        del self._buffer[:start]
+        self._base += start
+        return found
 
 
 def _error(text: str, line: int | None, column: int | None) -> dict[str, Any]:
