@@ -161,15 +161,31 @@ class Callbacks:
     """Which call-backs are taken."""
 
     callback_ca: Path | None
+    callback_allow: tuple[str, ...]
     http_callbacks: bool
 
-    def options(self) -> dict[str, Any]:
-        """Of `BusOptions`."""
+    def options(self, served: Served, routers: str) -> dict[str, Any]:
+        """Of `BusOptions`. Who can reach a bus that is tried at the loopback address is on this machine already."""
+        from edges.bus.places import Network, Places, read_network
         from onceway.access.contexts import tls_context
+        from onceway.client.urls import parse_urls
 
+        allow: list[Network] = []
+        for text in self.callback_allow:
+            try:
+                allow += read_network(text)
+            except ValueError as error:
+                raise click.UsageError(
+                    f"--callback-allow: {error}; write 10.1.0.0/16, an address or localhost"
+                ) from error
+        alone = served.listen[0] in ("127.0.0.1", "::1", "localhost")
+        trial = self.http_callbacks and served.plain_http and alone and not served.hostname
+        own = [served.listen, *((served.http_listen,) if served.http_listen is not None else ())]
+        own += [(each.host, each.port) for each in parse_urls(routers)]
+        places = Places(tuple(allow), trial, frozenset(own))
         checked = None if self.callback_ca is None else tls_context(self.callback_ca, place="--callback-ca")
         schemes = ("https", "http") if self.http_callbacks else ("https",)
-        return {"callback_schemes": schemes, "callback_context": checked}
+        return {"callback_schemes": schemes, "callback_context": checked, "places": places}
 
 
 _callbacks: Final = group(
@@ -179,6 +195,13 @@ _callbacks: Final = group(
         "--callback-ca",
         type=click.Path(dir_okay=False, path_type=Path),
         help="Certificates that call-backs, and the edge of --store, are checked with.",
+    ),
+    click.option(
+        "--callback-allow",
+        multiple=True,
+        metavar="NETWORK",
+        help="Call-backs to these addresses are taken, too: 10.1.0.0/16, an address or localhost. Without it those to "
+        "addresses of the Internet are. May be given again.",
     ),
     click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it."),
 )
@@ -224,7 +247,7 @@ def serve_command(
         share=kept.share,
         hostnames=served.hostnames,
         root_key=_root_key(root_key_file),
-        **callbacks.options(),
+        **callbacks.options(served, access.urls),
         **access.shown(),
     )
     log.start()

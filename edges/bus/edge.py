@@ -24,6 +24,7 @@ from edges.bus.core import Bus, Plan, Subscriber
 from edges.bus.house import House
 from edges.bus.metrics import STATUSES, BusMetrics, Told
 from edges.bus.options import BusOptions
+from edges.bus.places import NotAllowed
 from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, is_event, read_event, text_of
 from edges.bus.sender import Sender
@@ -93,7 +94,7 @@ class Edge:
         )  # fmt: skip
         shared = options.shared
         self.registry = Registry(self.store, self.bus, self._arrived, self._wake, shared=shared)
-        self._sender = Sender(options.callback_context)
+        self._sender = Sender(options.places, options.callback_context)
         await self._check_owner()
         await self._load()
         work = [self._end_late_pushes(), House(self, self._keeps).keep()]
@@ -452,12 +453,21 @@ class Edge:
         else:
             self._log.warning(
                 "bus_delivery_failed", "{subscriber}: attempt {attempt} of {count} events failed: {reason}",
-                subscriber=subscriber.name, attempt=plan.attempts, count=len(bodies), reason=why,
+                subscriber=subscriber.name, attempt=plan.attempts, count=len(bodies), reason=why.detail,
             )  # fmt: skip
-            self.bus.failed(plan, time.monotonic(), why)
+            self.bus.failed(plan, time.monotonic(), why.kind)
         self._sending[slot_of(subscriber.identity)] -= 1
         self._changed.notify()
         self._deliver()
+
+    async def check_callback(self, callback: str, uuid: str) -> None:
+        """BadRequest if the bus does not call back there, in the same words whatever is there."""
+        try:
+            taken = not self.options.places.check(callback) or await self._sender.is_callback(callback, uuid)
+        except NotAllowed:
+            taken = False
+        if not taken:
+            raise BadRequest("callback: not a place that the bus calls back; its operator allows others")
 
     async def _save_surely(self, identity: str, apply: Callable[[], object]) -> None:
         """Before the next batch: what is sent again after a death is then one batch at most."""

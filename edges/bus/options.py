@@ -6,6 +6,8 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from edges.bus.places import Places
+
 if TYPE_CHECKING:
     from onceway import Credentials
 
@@ -25,6 +27,7 @@ class BusOptions:
         check_every_s: How often storage is looked at.
         callback_schemes: Of the call-backs that are taken.
         callback_context: How their certificates, and that of the other edge, are checked.
+        places: Where call-backs may go.
         share: Serve the store to other edges.
         hostnames: By which requests come, beside the host that it listens at; in small letters.
         root_key: The user name of who may do everything; the other edge asks for it.
@@ -41,6 +44,7 @@ class BusOptions:
     check_every_s: float = 1.0
     callback_schemes: tuple[str, ...] = ("https",)
     callback_context: ssl.SSLContext | None = None
+    places: Places = field(default_factory=Places)
     share: bool = False
     hostnames: frozenset[str] = frozenset()
     root_key: str = field(default="", repr=False)

@@ -22,7 +22,17 @@ from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
 from edges.bus.pushes import Pushes
 from edges.bus.registry import Forbidden, Missing
-from edges.bus.rules import MOST_OCTETS, BadRequest, client_name, only, read_json, replay, subscription, topic_name
+from edges.bus.rules import (
+    MOST_OCTETS,
+    BadRequest,
+    Wish,
+    client_name,
+    only,
+    read_json,
+    replay,
+    subscription,
+    topic_name,
+)
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
 from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, bounded
@@ -256,8 +266,15 @@ class BusServer:
 
     # --- subscriptions
 
+    async def _wish(self, request: web.Request, *, whole: bool) -> Wish:
+        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=whole)
+        if wish.callback is not None:
+            mine = self._edge.bus.subscribers.get(request[CLIENT][0])
+            await self._edge.check_callback(wish.callback, wish.uuid or (mine.uuid if mine is not None else ""))
+        return wish
+
     async def _subscribe(self, request: web.Request) -> web.Response:
-        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=True)
+        wish = await self._wish(request, whole=True)
         identity, name = request[CLIENT]
 
         def subscribe() -> None:
@@ -269,7 +286,7 @@ class BusServer:
         return web.Response(status=204)
 
     async def _edit(self, request: web.Request) -> web.Response:
-        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=False)
+        wish = await self._wish(request, whole=False)
         identity, name = request[CLIENT]
 
         def edit() -> None:

@@ -2,7 +2,8 @@
 
     ONCEWAY_BUS_ROOT_KEY=... python examples/bus/receive.py [URL] [TOPIC] [COUNT]
 
-The bus must take call-backs without TLS: onceway bus serve --plain-http --http-callbacks. What was taken is kept in a
+The bus must take call-backs without TLS: onceway bus serve --plain-http --http-callbacks
+--callback-allow localhost. What was taken is kept in a
 file, so that a batch that comes again after a restart is recognised. A topic is there once something was pushed to it.
 """
 

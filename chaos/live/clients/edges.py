@@ -340,7 +340,10 @@ async def _be_called_back(args: SimpleNamespace, got: Got, ready: Callable[[], N
         "--address",
         f"{args.address}/bus",
     )
-    async with _process(args, *serve, "--plain-http", "--http-callbacks"), aiohttp.ClientSession(f"http://{at}") as bus:
+    async with (
+        _process(args, *serve, "--plain-http", "--http-callbacks", "--callback-allow", "localhost"),
+        aiohttp.ClientSession(f"http://{at}") as bus,
+    ):
 
         async def ask(method: str, path: str, user: str, **json_body: Any) -> Any:
             auth = aiohttp.BasicAuth(user, "")

@@ -49,6 +49,7 @@ def test_wrong_usage_ends_with_2(tmp_path: Path, arguments: tuple[str, ...], sai
 
 def test_data_that_another_edge_uses_is_refused(bus: BusProcess, tmp_path: Path) -> None:
     key = tmp_path / "key"
+    key.touch(0o600)
     key.write_text("the key\n")
     where = ("--data", bus.directory / "data-a", "--listen", free_port())
     done = onceway("bus", "serve", *where, *CERTIFIED, "--root-key-file", key)

@@ -12,10 +12,13 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from edges.bus.sender import Sender
+from edges.bus.places import LOOPBACK, Places
+from edges.bus.sender import Failure, Sender
 from onceway.base.loop import run
 
 LONG_S = 60.0
+HERE = Places(LOOPBACK)
+TIMEOUT = Failure("no answer", "timeout")
 
 
 @asynccontextmanager
@@ -42,8 +45,8 @@ async def subscriber(answer: bytes | None) -> AsyncIterator[tuple[str, list[byte
         connection.close()
 
 
-async def sent(url: str, times: int = 1, connect_s: float = LONG_S, total_s: float = LONG_S) -> list[str | None]:
-    sender = Sender(connect_timeout_s=connect_s, total_timeout_s=total_s)
+async def sent(url: str, times: int = 1, connect_s: float = LONG_S, total_s: float = LONG_S) -> list[Failure | None]:
+    sender = Sender(HERE, connect_timeout_s=connect_s, total_timeout_s=total_s)
     said = [await sender.send(url, "u", b"[]", "0 t:0-0") for _ in range(times)]
     await sender.close()
     return said
@@ -54,7 +57,7 @@ def test_a_connection_has_2_s_and_an_answer_20_s() -> None:
     assert (defaults["connect_timeout_s"], defaults["total_timeout_s"]) == (2.0, 20.0)
 
     async def timeout() -> aiohttp.ClientTimeout:
-        sender = Sender()
+        sender = Sender(HERE)
         await sender.close()
         return sender._session.timeout
 
@@ -63,12 +66,12 @@ def test_a_connection_has_2_s_and_an_answer_20_s() -> None:
 
 @pytest.mark.long
 def test_the_real_time_outs_are_2_s_and_20_s() -> None:
-    async def failed(sender: Sender, url: str) -> tuple[str | None, int]:
+    async def failed(sender: Sender, url: str) -> tuple[Failure | None, int]:
         began = time.monotonic()
         return await sender.send(url, "u", b"[]", "0 t:0-0"), int(time.monotonic() - began)
 
-    async def both() -> list[tuple[str | None, int]]:
-        sender = Sender()
+    async def both() -> list[tuple[Failure | None, int]]:
+        sender = Sender(HERE)
         with (
             socket.create_server(("127.0.0.1", 0), backlog=0) as full,
             socket.create_connection(full.getsockname()),
@@ -77,7 +80,7 @@ def test_the_real_time_outs_are_2_s_and_20_s() -> None:
                 there = f"http://127.0.0.1:{full.getsockname()[1]}/"
                 return list(await asyncio.gather(failed(sender, there), failed(sender, url)))
 
-    assert run(both()) == [("timeout", 2), ("timeout", 20)]
+    assert run(both()) == [(TIMEOUT, 2), (TIMEOUT, 20)]
 
 
 def test_a_connection_that_takes_too_long_fails_the_batch() -> None:
@@ -85,35 +88,35 @@ def test_a_connection_that_takes_too_long_fails_the_batch() -> None:
         socket.create_server(("127.0.0.1", 0), backlog=0) as full,  # takes nothing more than the first connection
         socket.create_connection(full.getsockname()),
     ):
-        assert run(sent(f"http://127.0.0.1:{full.getsockname()[1]}/", connect_s=0.2)) == ["timeout"]
+        assert run(sent(f"http://127.0.0.1:{full.getsockname()[1]}/", connect_s=0.2)) == [TIMEOUT]
 
 
 def test_an_answer_that_takes_too_long_fails_the_batch() -> None:
-    async def hang() -> tuple[list[str | None], int]:
+    async def hang() -> tuple[list[Failure | None], int]:
         async with subscriber(None) as (url, heads):
             return await sent(url, total_s=0.2), len(heads)
 
-    assert run(hang()) == (["timeout"], 1)
+    assert run(hang()) == ([TIMEOUT], 1)
 
 
 def test_a_redirect_is_not_followed() -> None:
-    async def redirected() -> tuple[list[str | None], list[str | None], int]:
+    async def redirected() -> tuple[list[Failure | None], list[Failure | None], int]:
         async with subscriber(b"HTTP/1.1 204 x\r\n\r\n") as (target, there):
             moved = f"HTTP/1.1 307 x\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"
             async with subscriber(moved.encode()) as (url, _):
                 return await sent(url), await sent(target), len(there)
 
-    assert run(redirected()) == (["HTTP 307"], [None], 1)
+    assert run(redirected()) == ([Failure("not taken", "HTTP 307")], [None], 1)
 
 
 def test_nobody_there_fails_the_batch() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}/"
-    assert run(sent(url)) == ["Connection refused"]
+    assert run(sent(url)) == [Failure("no answer", "Connection refused")]
 
 
 def test_batches_share_a_connection_and_say_what_they_hold() -> None:
-    async def thrice() -> tuple[list[str | None], list[bytes]]:
+    async def thrice() -> tuple[list[Failure | None], list[bytes]]:
         async with subscriber(b"HTTP/1.1 200 x\r\nContent-Length: 2\r\n\r\nok") as (url, heads):
             return await sent(url, times=3), heads
 

@@ -143,6 +143,7 @@ class BusProcess:
             *("--url", urls, "--name", name),
             *(("--data", str(directory / f"data-{name}")) if store is None else ("--store", store)),
             *("--listen", f"127.0.0.1:{self.port}", "--callback-ca", str(CERTIFICATE), *arguments),
+            *("--callback-allow", "localhost"),
         ]
         if tls:
             self._arguments += ["--tls-cert", str(CERTIFICATE), "--http-listen", f"127.0.0.1:{self.http_port}"]

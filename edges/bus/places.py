@@ -1,0 +1,122 @@
+"""Where the bus may call back.
+
+Whoever has a token names an address that the bus's host connects to, and that host reaches more than the client does:
+what listens for this machine alone, its network, and the pages of a cloud's metadata. So call-backs go to addresses of
+the whole Internet that are not this machine's, unless `--callback-allow` has them. The address that is looked at is
+the one of the socket that is connected, whatever a name has meant before.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+LOOPBACK: Final[tuple[Network, ...]] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")  # RFC 6052: an address of IPv4 is in its last 32 bits
+_DISCARD: Final = 9
+
+
+class NotAllowed(OSError):
+    """The bus may not call back there."""
+
+    def __init__(self) -> None:
+        super().__init__("not a place that the bus may call back: --callback-allow names those inside its network")
+
+
+def read_network(text: str) -> tuple[Network, ...]:
+    """`10.0.0.0/8`, an address, or `localhost`. ValueError if it is none."""
+    return LOOPBACK if text.lower() == "localhost" else (ip_network(text, strict=False),)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which there are.
+
+    Attributes:
+        allow: Networks whose addresses may be called back, wherever they are.
+        trial: Call-backs to this machine's loopback address may be taken, too, once they have shown that they are such.
+        own: Hosts and ports of the product's listeners, as far as they are known: the bus's and its routers'.
+    """
+
+    allow: tuple[Network, ...] = ()
+    trial: bool = False
+    own: frozenset[tuple[str, int]] = frozenset()
+
+    def check(self, callback: str) -> bool:
+        """Looks at a call-back when it is named, as far as that can be done without asking for names. Says whether it
+        has to show that it is one. NotAllowed if it may not be called."""
+        parts = urlsplit(callback)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        found = [ip_address(address) for address in _numeric(host)]
+        if f".{host.removesuffix('.')}".endswith(".localhost"):
+            found = [ip_address("127.0.0.1")]
+        if found and all(map(self._allowed, found)):
+            return False
+        if (host, port) in self.own or not all(map(self.may, found)):
+            raise NotAllowed
+        return any(each.is_loopback for each in found)
+
+    def may(self, address: Address) -> bool:
+        """Says whether the bus may connect to that address for a call-back."""
+        address = _meant(address)
+        return (
+            self._allowed(address)
+            or (self.trial and address.is_loopback)
+            or (address.is_global and not address.is_multicast and not _of_this_machine(address))
+        )
+
+    def _allowed(self, address: Address) -> bool:
+        return any(address.version == each.version and address in each for each in self.allow)
+
+    @property
+    def sockets(self) -> Callable[[Any], socket.socket]:
+        """Makes the sockets of an HTTP client, for addresses that may be called only."""
+        return partial(_socket, self)
+
+
+def _socket(places: Places, info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+    family, kind, protocol, _, place = info
+    try:
+        allowed = places.may(ip_address(place[0].partition("%")[0]))
+    except ValueError:  # a form that the system takes for an address and we do not
+        allowed = False
+    if not allowed:
+        raise NotAllowed
+    return socket.socket(family, kind, protocol)
+
+
+def _numeric(host: str) -> set[str]:
+    """The addresses that a host is, also in forms such as `127.1`; none of a name."""
+    try:
+        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return set()
+    return {str(place[0]).partition("%")[0] for *_, place in found}
+
+
+def _meant(address: Address) -> Address:
+    """The address of IPv4 that one of IPv6 leads to."""
+    if isinstance(address, IPv6Address):
+        if address in _TRANSLATED:
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def _of_this_machine(address: Address) -> bool:
+    """Says whether the system would speak to that address from itself. Nothing is sent."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), _DISCARD))
+        except OSError:
+            return False  # there is no way to it
+        return ip_address(probe.getsockname()[0]) == address

@@ -1,0 +1,75 @@
+"""Where the bus may call back: addresses of the Internet, and those inside that its operator allows."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_address
+
+import pytest
+
+from edges.bus import places as places_module
+from edges.bus.places import NotAllowed, Places, read_network
+from edges.bus.sender import Sender
+
+INSIDE = ["127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "10.0.0.1", "172.16.3.4",
+          "192.168.1.1", "100.64.0.1", "fd00::1", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:127.0.0.1",
+          "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_addresses_inside_are_called_only_where_they_are_allowed(address: str) -> None:
+    meant = ip_address(address)
+    assert not Places().may(meant)
+    url = f"https://[{address}]/x" if ":" in address else f"https://{address}/x"
+    with pytest.raises(NotAllowed):
+        Places().check(url)
+    allowed = Places((*read_network("0.0.0.0/0"), *read_network("::/0")))
+    assert allowed.may(meant)
+    assert not allowed.check(url)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST.", "a.localhost", "127.1", "0x7f.1", "2130706433", "017700000001"]
+)
+def test_other_forms_of_the_loopback_address_are_seen(host: str) -> None:
+    with pytest.raises(NotAllowed):
+        Places().check(f"https://{host}:8080/x")
+    assert not Places(read_network("localhost")).check(f"https://{host}/x")
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2001:4860:4860::8888"])
+def test_addresses_of_the_internet_are_called_but_for_this_machines(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Places().may(ip_address(address))
+    monkeypatch.setattr(places_module, "_of_this_machine", lambda found: found == ip_address(address))
+    assert not Places().may(ip_address(address))
+
+
+def test_listeners_of_the_product_are_no_call_backs() -> None:
+    places = Places(own=frozenset([("router.example", 5671), ("8.8.8.8", 8443)]))
+    for url in ("https://router.example:5671/", "https://8.8.8.8:8443/x"):
+        with pytest.raises(NotAllowed):
+            places.check(url)
+    assert not places.check("https://router.example/")
+
+
+def test_a_trial_takes_this_machines_call_backs_that_show_that_they_are_such() -> None:
+    places = Places(trial=True, own=frozenset([("127.0.0.1", 5672)]))
+    assert places.check("http://127.0.0.1:1/x")
+    for url in ("http://127.0.0.1:5672/x", "http://10.0.0.1/", "http://169.254.169.254/latest"):
+        with pytest.raises(NotAllowed):
+            places.check(url)
+
+
+async def test_the_address_that_is_connected_is_the_one_that_is_looked_at() -> None:
+    """As of a name that meant another address when it was named: nothing is connected."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        there.setblocking(False)
+        sender = Sender(Places())
+        found = await sender.send(f"http://localhost:{there.getsockname()[1]}/x", "u", b"[]", "0")
+        await sender.close()
+        assert found is not None
+        assert found.kind == "not allowed"
+        with pytest.raises(BlockingIOError):
+            there.accept()
