@@ -139,7 +139,9 @@ def read_properties(reader: FieldReader, packet: int) -> Properties:
             if len(found) > MOST_BEFORE_LOGIN:
                 most = MOST_BEFORE_LOGIN if packet in (kinds.CONNECT, kinds.WILL) else MOST_ALIKE
                 if len(found) > most:
-                    raise RemoteProtocolError(Reason.PACKET_TOO_LARGE, f"more than {most} {row.field.replace('_', ' ')} in a packet")
+                    raise RemoteProtocolError(
+                        Reason.PACKET_TOO_LARGE, f"more than {most} {row.field.replace('_', ' ')} in a packet"
+                    )
         elif values[place] != NO_PROPERTIES[place]:
             raise violation(f"{row.field} comes twice")
         else:

@@ -254,7 +254,7 @@ class ClientCarrier(Carrier):
         data, self._plain = self._plain, b""
         spent = self._server.time() - began
         self._shares.spent(spent)
-        self._turn_times.look(spent, "a handshake, or what TLS has hidden", self.who)
+        self._turn_times.look(spent, "a handshake, or frames of TLS or a WebSocket", self.who)
         if not data:
             self.resize(spent)
         elif self._websocket is not None:  # its handshake is over

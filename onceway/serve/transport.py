@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from onceway.access.authentication import ClientSasl
 
 READ_SIZE: Final = 1 << 20
+TLS_READ: Final = 64 << 10  # at most with TLS, whose records may have one byte each
+WEBSOCKET_READ: Final = 16 << 10  # at most in a WebSocket, whose frames may be empty
 READ_S: Final = 0.005  # a connection whose read takes longer gets half the buffer next time
 HIGH_WATER: Final = 256 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 64 * 1024
@@ -295,8 +297,14 @@ class Carrier(asyncio.BufferedProtocol):
         size = len(self._view)
         if spent > READ_S:
             self._view = VIEW[: max(self.least_read, size // 2)]
-        elif self._full and size < READ_SIZE and spent < READ_S / 4:
+        elif self._full and size < self.most_read and spent < READ_S / 4:
             self._view = VIEW[: size * 2]
+
+    @property
+    def most_read(self) -> int:
+        """Bytes of one read, so that what its layers make of it takes no longer than a turn may."""
+        kinds = [layer.kind for layer in self.layers]
+        return WEBSOCKET_READ if "WebSocket" in kinds else TLS_READ if kinds else READ_SIZE
 
     def _left(self) -> None:
         if self._only_layers and self.tls is not None and not self.tls.failure:

@@ -216,7 +216,7 @@ def test_who_becomes_dear_gets_smaller_reads_and_large_ones_again() -> None:
     client.cost_s = 1e-6
     for _ in range(100):
         loop.turn()
-    assert client.received[-1] == ClientCarrier.least_read
+    assert client.received[-1] <= 4096
     client.cost_s = 1e-9
     for _ in range(10):
         loop.turn()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from onceway.base.websocket import MESSAGE_MOST, DialledWebSocket, ListenerWebSocket
-from onceway.serve.transport import HIGH_WATER, Carrier
+from onceway.serve.transport import HIGH_WATER, VIEW, WEBSOCKET_READ, Carrier
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455, 1.3
 REQUEST = (
@@ -223,3 +224,13 @@ def test_a_client_says_why_an_answer_is_wrong(old: str, new: str, said: str) -> 
     client.receive(server.data_to_send().replace(old.encode(), new.encode()))
     assert said in client.failure
     assert client.over
+
+
+def test_what_is_read_at_once_is_little_where_layers_make_much_of_it() -> None:
+    """A megabyte would be 175,000 pings, which take half a second."""
+    made = Carrier(SimpleNamespace(), websocket=shaken())  # type: ignore[arg-type]
+    made.stranger, made._full = False, True
+    made._view = VIEW[:4096]
+    for _ in range(20):
+        made.resize(0.0)
+    assert len(made._view) == WEBSOCKET_READ
