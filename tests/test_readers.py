@@ -20,14 +20,14 @@ import pytest
 from amqp10.annotations import with_message_annotations, with_true_annotation
 from amqp10.encoder import encode_value
 from amqp10.errors import DecodeError
-from amqp10.sections import AmqpValue, Message
+from amqp10.sections import AmqpValue, Message, with_failures
 from amqp10.types import Raw
 from edges.bus.rules import BadRequest, event, is_event, read_event, text_of
 from edges.caches.live import read as read_samples
 from edges.metadata.exchange import LocalPublishers
 from edges.metadata.exchange import read as read_metadata
 from edges.pipe.log import PipeLog, State
-from edges.pipe.messages import decode_entry, encode_entry
+from edges.pipe.messages import decode_entry, encode_entry, with_position
 from edges.pipe.reader import Received
 from edges.pipe.serve import StoredPipe
 from edges.queue.codec import plain
@@ -40,6 +40,7 @@ from onceway.cli.subscribe import shown
 from onceway.client.bodies import encode_body, with_format, without_format
 from onceway.client.delivery import Batch, Delivery
 from onceway.client.protocol.events import Arrived
+from router.links.expiry import with_expiry
 from router.mqtt.conversion import Unfit, to_message, to_publish
 from router.mqtt.retained import end, question
 from router.mqtt.retained import read as read_retained
@@ -270,6 +271,25 @@ def test_every_reader_reads_what_every_writer_writes(writer: str, reader: str) -
             read(payload, message_format)
         except Exception as error:
             raise AssertionError(f"{payload!r} of message-format {message_format}") from error
+
+
+ADDED: dict[str, Callable[[bytes], bytes]] = {
+    "the publisher": lambda payload: with_message_annotations([payload], PUBLISHER_ANNOTATION, NAMED)[0],
+    "a position": lambda payload: with_position(payload, 7),
+    "a time": lambda payload: with_expiry([payload], 1 << 40)[0],
+    "failures": lambda payload: with_failures(payload, 3),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+def test_what_is_added_to_a_message_leaves_it_readable(what: str) -> None:
+    add = ADDED[what]
+    for name, payload, message_format in odd_messages():
+        before = Message.read(payload, message_format)
+        if before.raw is None:
+            twice = Message.read(add(add(payload)))
+            assert twice.raw is None, name
+            assert repr(twice.value) == repr(before.value), name
 
 
 def test_spark_reads_all_at_once_as_it_reads_each() -> None:

@@ -14,7 +14,7 @@ from edges.pipe.log import open_log
 from edges.pipe.messages import Entry, control, with_position
 from edges.store import open_store
 from onceway.base.logs import logger
-from onceway.client.bodies import encode_body
+from onceway.client.bodies import encode_body, with_format
 from onceway.errors import OncewayError
 
 LOG = logger("pipe")
@@ -23,6 +23,26 @@ OLD = 30_000  # more than a link's credit
 
 async def ignored(pipe: str, text: str) -> None:
     raise AssertionError(text)
+
+
+async def test_messages_of_other_formats_are_read_in_their_places(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    log = await open_log(store, "jobs", "s", "s", LOG)
+    odd = encode_body(b"odd")
+    kept = [with_position(encode_body(b"0"), 0), with_format(odd, 0x7777), with_format(b"", 1), control(dropped=0)]
+    await log.append([Entry(record) for record in [*kept, with_position(encode_body(b"4"), 4)]])
+    log.show(log.next)
+    listener = Listener("s", {"jobs": log}, ignored, LOG)
+    port = await listener.start("127.0.0.1", 0)
+    async with Reader("jobs", stores=f"amqp://127.0.0.1:{port}", control=True) as reader:
+        found = [each async for batch in reader.messages() for each in batch]
+    assert [(each.position, each.message_format, each.body) for each in found] == [
+        (0, 0, b"0"), (1, 0x7777, odd), (2, 1, b""), (4, 0, b"4"),
+    ]  # fmt: skip
+    assert [each.raw for each in found] == [each.message.raw for each in found]
+    assert [each.position for each in found if each.raw is not None] == [1, 2]
+    await listener.stop()
+    await store.close()
 
 
 @pytest.mark.parametrize("was_reset", [True, False])
