@@ -312,6 +312,14 @@ def test_whoever_subscribes_is_in_the_table_of_readers() -> None:
     assert found - readers == set(TRUSTING)
 
 
+def test_what_others_have_sent_is_read_with_what_never_raises() -> None:
+    """`Message.read`, not `Message.decode`, but for the columns of Spark: `fields.read` makes a raw row of its errors."""
+    sources = [path for package in ("onceway", "edges") for path in Path(package).rglob("*.py")]
+    assert [str(path) for path in sources if "Message.decode(" in path.read_text()] == [
+        "onceway/spark/columns/fields.py"
+    ]
+
+
 SUBSCRIBES = re.compile(r"\.subscriber\(")
 TRUSTING = {
     "onceway.sync": "it hands over what the client has read",
