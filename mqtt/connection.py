@@ -44,10 +44,11 @@ class ServerConnection:
         state: WAITING, CONNECTING, OPEN or CLOSED. When it is CLOSED, send what is left and close the transport.
         connect: What the client asked for, or None.
         error: Why this end closed the connection, or None.
+        reader: Has the beginning of a packet.
     """
 
     __slots__ = (
-        "state", "connect", "error", "_reader", "_out", "_early", "_receive_maximum", "_alias_maximum",
+        "state", "connect", "error", "reader", "_out", "_early", "_receive_maximum", "_alias_maximum",
         "_max_packet_size", "_aliases", "_incoming", "_outgoing", "_remote_receive_maximum", "_remote_max_packet_size",
         "_unasked", "_keep_alive_s", "_heard", "_connect_timeout_s",
     )  # fmt: skip
@@ -75,7 +76,7 @@ class ServerConnection:
         self.state = WAITING
         self.connect: Connect | None = None
         self.error: RemoteProtocolError | None = None
-        self._reader = PacketReader(max_packet_size=max_packet_size, max_connect_size=max_connect_size)
+        self.reader = PacketReader(max_packet_size=max_packet_size, max_connect_size=max_connect_size)
         self._out: list[bytes] = []
         self._early: list[Packet] = []
         self._receive_maximum = receive_maximum
@@ -101,7 +102,7 @@ class ServerConnection:
             return []
         fault: RemoteProtocolError | None = None
         try:
-            packets = self._reader.receive_data(data)
+            packets = self.reader.receive_data(data)
         except RemoteProtocolError as error:
             fault, packets = error, error.packets
         if packets:
@@ -125,7 +126,7 @@ class ServerConnection:
     @property
     def needed(self) -> int:
         """Octets of a packet that are still to come (`PacketReader.needed`)."""
-        return self._reader.needed
+        return self.reader.needed
 
     def accept(self, session_present: bool, properties: Properties = NO_PROPERTIES) -> list[Packet]:
         """Send CONNACK, with this connection's limits added; what the client said meanwhile.
@@ -211,14 +212,9 @@ class ServerConnection:
         """Whether the client takes another PUBLISH of QoS 1 or 2 now (4.9)."""
         return self.state == OPEN and len(self._outgoing) < self._remote_receive_maximum
 
-    @property
-    def incomplete_size(self) -> int:
-        """Octets that a packet takes which has not come to its end."""
-        return self._reader.buffered
-
     def close(self, reason: Reason = Reason.SUCCESS, properties: Properties = NO_PROPERTIES) -> None:
         """End the connection, with DISCONNECT where the version has one of the server."""
-        if self.state == OPEN and self._reader.version == 5:
+        if self.state == OPEN and self.reader.version == 5:
             octets = encode(Disconnect(reason, properties), 5)
             if len(octets) > self._remote_max_packet_size:  # [MQTT-3.14.2-3]
                 octets = encode(Disconnect(reason), 5)
@@ -365,7 +361,7 @@ class ServerConnection:
             self.close(fault.reason, explained)
         elif isinstance(fault, UnknownVersion):
             self._out.append(encode(Connack(False, fault.reason), fault.version))
-        elif self.state == CONNECTING and self._reader.version == 5:
+        elif self.state == CONNECTING and self.reader.version == 5:
             reason = fault.reason if fault.reason in REASONS_OF[CONNACK] else Reason.PROTOCOL_ERROR
             octets = encode(Connack(False, reason), 5)
             if len(octets) <= self._remote_max_packet_size:
@@ -374,5 +370,5 @@ class ServerConnection:
 
     def _end(self) -> None:
         self.state = CLOSED
-        self._reader.forget()
+        self.reader.forget()
         self._early.clear()

@@ -34,10 +34,12 @@ class PacketReader:
 
     Attributes:
         version: 4 or 5; 0 while a server waits for CONNECT.
+        buffered: What the beginning of a packet takes, in octets: many small pieces take more than they have.
     """
 
     __slots__ = (
-        "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks", "_held", "_needed",
+        "buffered", "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks",
+        "_held", "_needed",
     )  # fmt: skip
 
     def __init__(self, *, version: int = 0, max_packet_size: int = LARGEST, max_connect_size: int = LARGEST) -> None:
@@ -55,6 +57,7 @@ class PacketReader:
         self._sent = SENT[False, version] if version else frozenset({kinds.CONNECT})
         self._chunks: list[bytes] = []  # the beginning of a packet
         self._held = 0  # octets in them
+        self.buffered = 0
         self._needed = 0  # octets that the packet has, as far as is known
 
     @property
@@ -75,10 +78,11 @@ class PacketReader:
         if self._chunks:
             self._chunks.append(data)
             self._held += len(data)
+            self.buffered += len(data) + CHUNK_OCTETS
             if self._held < self._needed:
                 return []
             data = b"".join(self._chunks)
-            self._chunks.clear()
+            self.forget()
         packets: list[Packet] = []
         position, end = 0, len(data)
         try:
@@ -87,6 +91,7 @@ class PacketReader:
                 if not stop:
                     self._chunks.append(data[position:] if position else data)
                     self._held = end - position
+                    self.buffered = self._held + CHUNK_OCTETS
                     break
                 position = stop
         except RemoteProtocolError as error:
@@ -94,14 +99,10 @@ class PacketReader:
             raise
         return packets
 
-    @property
-    def buffered(self) -> int:
-        """What the beginning of a packet takes, in octets: many small pieces take more than they have."""
-        return self._held + CHUNK_OCTETS * len(self._chunks) if self._chunks else 0
-
     def forget(self) -> None:
-        """Nothing more is read."""
+        """What is held is read no more."""
         self._chunks.clear()
+        self.buffered = 0
 
     def _read(self, data: bytes, start: int, end: int, packets: list[Packet]) -> int:
         """Decode the packet that begins at `start`; where it ends, or 0 if it is not complete."""

@@ -92,7 +92,7 @@ class MqttConnection:
         if self._early:
             self._read_early(None, now)
         self._handle(self._engine.receive_data(data, now), now)
-        incomplete = self._engine.incomplete_size
+        incomplete = self._engine.reader.buffered
         if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
             self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
 

@@ -67,7 +67,8 @@ class Messages:
             octets = (
                 each.payload if len(each.payload) < LARGE else memoryview(payload)[len(payload) - len(each.payload) :]
             )
-            self._keep(payload, address, Received(Publish(each.topic, octets), key[2], None))
+            known = Received(Publish(each.topic, octets), key[2], None)
+            self._read.keep(id(payload), (payload, address, known), MESSAGE_OCTETS + len(payload))
             found.append(payload)
         return found
 

@@ -172,7 +172,7 @@ class RetainedMessages:
         self._missing: set[str] = set()  # stores that have not
         self.table = Table()
         self._waiting: dict[Session, dict[str, Filter]] = {}  # whom it is sent to when it is known
-        self._searches: dict[Session, deque[Search]] = {}  # what is being sent, as far as clients take it
+        self.searches: dict[Session, deque[Search]] = {}  # what is being sent, as far as clients take it
         self.due: dict[Session, None] = {}  # whose searches go on in the next turn
         self._feed: RetainedFeed | None = None
         self._lives = 0
@@ -184,9 +184,9 @@ class RetainedMessages:
             self._lives += 1
             self.table = Table()
             self.complete = False
-            for session, searches in self._searches.items():  # they begin again, with what the stores say
+            for session, searches in self.searches.items():  # they begin again, with what the stores say
                 self._waiting.setdefault(session, {}).update({one.options.topic_filter: one for one, _ in searches})
-            self._searches.clear()
+            self.searches.clear()
             self._missing = set(stores_of(self.service.config.address(self.address)))
             self._feed = RetainedFeed(self, f"{self.service.core.name} {self.service.core.incarnation} {self._lives}")
             self.service.core.attach_subscriber(self._feed, self._feed.attach, now)
@@ -238,17 +238,17 @@ class RetainedMessages:
     def forget(self, session: Session) -> None:
         """It is over, or at another router."""
         self._waiting.pop(session, None)
-        self._searches.pop(session, None)
+        self.searches.pop(session, None)
         self.due.pop(session, None)
 
     def _search(self, session: Session, one: Filter) -> None:
         found = self.table.topics.matched(one.options.topic_filter)
-        self._searches.setdefault(session, deque()).append((one, found))
+        self.searches.setdefault(session, deque()).append((one, found))
         self.due[session] = None
 
     def go_on(self, session: Session) -> None:
         """Sends what the client takes now of what its filters find, and no more than a turn's."""
-        searches = self._searches.get(session)
+        searches = self.searches.get(session)
         if searches is None:
             return
         steps = STEPS
@@ -266,7 +266,7 @@ class RetainedMessages:
             else:
                 searches.popleft()  # it has unsubscribed, or subscribed again, meanwhile
         if not searches:
-            del self._searches[session]
+            del self.searches[session]
         elif not steps:
             self.due[session] = None
 

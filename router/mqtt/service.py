@@ -242,7 +242,8 @@ class Mqtt:
             for session in roomy:
                 session.send_waiting()
                 session.leave_what_is_done(now)
-                self.retained.go_on(session)
+                if session in self.retained.searches:
+                    self.retained.go_on(session)
                 for subscriber in list(session.subscribers.values()):
                     subscriber.credit(now)
 

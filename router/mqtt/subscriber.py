@@ -138,7 +138,11 @@ class MqttSubscriber:
         if connection.full:
             connection.wait_for_output()
             return 0
-        return min(self.session.room, BURST, max(BURST_BYTES // self._size, 1))
+        # By number, and by octets: what is in flight to one client takes no more than what one publisher may send.
+        session = self.session
+        in_flight = len(session.identifiers.in_flight)
+        left = max(session.service.config.window_bytes // self._size, 1) - in_flight
+        return max(min(session.room, BURST, max(BURST_BYTES // self._size, 1), left), 0)
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         self.detach(condition, description, info, True)

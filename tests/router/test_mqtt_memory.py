@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from amqp10.sasl import Success
-from mqtt import Connack, Connect, Properties, Publish, Reason, Subscribe, Subscription, Will, encode
+from mqtt import Connack, Connect, Properties, Puback, Publish, Reason, Subscribe, Subscription, Will, encode
 from router.mqtt.holding import SESSION
 from router.mqtt.service import SPARE_TIMERS
-from tests.router.mqtt_clients import LASTING, Client, World, subscribe
+from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 
 MIB = 1 << 20
 
@@ -120,3 +120,30 @@ def test_a_session_whose_client_comes_and_goes_leaves_one_timer() -> None:
     world.pass_time(100)
     assert not world.router.mqtt._timers
     assert not world.router.mqtt.sessions
+
+
+def test_large_messages_in_flight_are_bounded_by_octets() -> None:
+    world = World(window_bytes=MIB, memory_limit=64 * MIB)
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "t", qos=1)
+    (session,) = (each for each in world.router.mqtt.sessions.values() if each.client_id == "s")
+    publisher.send(Publish("t", bytes(200_000), 1, packet_id=100))  # so it is known how large they are
+    subscriber.send(Puback(subscriber.take()[0].packet_id))  # type: ignore[union-attr]
+    for i in range(20):
+        publisher.send(Publish("t", bytes(200_000), 1, packet_id=i + 1))
+    assert len(session.identifiers.in_flight) == MIB // 200_000
+    assert len(answer(subscriber)) == 20
+    assert not session.identifiers.in_flight
+
+
+def test_what_is_in_flight_is_a_view_of_what_the_core_counts() -> None:
+    world = World()
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "t", qos=1)
+    publisher.send(Publish("t", bytes(200_000), 1, packet_id=1))
+    (session,) = (each for each in world.router.mqtt.sessions.values() if each.client_id == "s")
+    (one,) = session.identifiers.in_flight.values()
+    assert one.publish is not None
+    assert isinstance(one.publish.payload, memoryview)
+    assert len(one.publish.payload.obj) > 200_000  # type: ignore[arg-type]
+    assert world.router.core.payload_bytes == len(one.publish.payload.obj)  # type: ignore[arg-type]
