@@ -55,7 +55,7 @@ class Places:
         has to show that it is one. NotAllowed if it may not be called."""
         parts = urlsplit(callback)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        found = [ip_address(address) for address in _numeric(host)]
+        found = [_meant(ip_address(address)) for address in _numeric(host)]
         if f".{host.removesuffix('.')}".endswith(".localhost"):
             found = [ip_address("127.0.0.1")]
         if found and all(map(self._allowed, found)):

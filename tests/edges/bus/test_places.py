@@ -56,7 +56,8 @@ def test_listeners_of_the_product_are_no_call_backs() -> None:
 
 def test_a_trial_takes_this_machines_call_backs_that_show_that_they_are_such() -> None:
     places = Places(trial=True, own=frozenset([("127.0.0.1", 5672)]))
-    assert places.check("http://127.0.0.1:1/x")
+    for url in ("http://127.0.0.1:1/x", "http://localhost:1/x", "http://[::1]:1/", "http://[::ffff:7f00:1]:1/x"):
+        assert places.check(url)
     for url in ("http://127.0.0.1:5672/x", "http://10.0.0.1/", "http://169.254.169.254/latest"):
         with pytest.raises(NotAllowed):
             places.check(url)
