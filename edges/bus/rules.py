@@ -129,7 +129,7 @@ def read_event(body: object) -> tuple[str, bytes]:
         raise BadRequest("this is no event of a bus")
     text = text_of(body)
     if text is None:
-        raise BadRequest(f"it is not compressed by zlib, or has more than {EVENT_OCTETS} octets")
+        raise BadRequest(f"it has more than {EVENT_OCTETS} octets, or is not compressed by zlib")
     data = read_json(text)
     only(data, *SHOWN)
     topic = (found[1] or found[2]).decode()
@@ -150,7 +150,7 @@ def is_event(body: object) -> bool:
 def text_of(body: bytes) -> bytes | None:
     """The event's JSON; None if it cannot be decompressed, or has more than EVENT_OCTETS."""
     if not body.startswith(_COMPRESSED):
-        return body
+        return body if len(body) <= EVENT_OCTETS else None
     inflating = zlib.decompressobj()
     try:
         text = inflating.decompress(body[body.index(b":", len(_COMPRESSED)) + 1 :], EVENT_OCTETS)

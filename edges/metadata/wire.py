@@ -262,10 +262,24 @@ def changes_of(value: Any) -> Changes:
     return value
 
 
+_SIZES: Final[tuple[int, ...]] = (
+    *(1,) * 0x80,  # positive fixint
+    *(0,) * 0x20,  # fixmap, fixarray
+    *range(1, 0x21),  # fixstr
+    *(1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9),  # nil, -, false, true, bin, ext, float
+    *(2, 3, 5, 9, 2, 3, 5, 9),  # uint, int
+    *(3, 4, 6, 10, 18, 0, 0, 0, 0, 0, 0, 0),  # fixext, str, array, map
+    *(1,) * 0x20,  # negative fixint
+)
+"""By the first byte of a value: how many bytes it has; 0: it says so itself."""
+
+
 def is_value(raw: Any) -> bool:
     """Whether these are the bytes of one value of MessagePack, and no more: clients get them as they are."""
-    if not isinstance(raw, bytes):
+    if not isinstance(raw, bytes) or not raw:
         return False
+    if size := _SIZES[raw[0]]:
+        return len(raw) == size
     unpacker = msgpack.Unpacker(read_size=1024, max_buffer_size=0)  # else it takes a MiB of memory
     unpacker.feed(raw)
     try:

@@ -48,7 +48,7 @@ def compressed(text: bytes) -> bytes:
         GOOD % b"1e400", GOOD % b"NaN", GOOD % b'"\xff"', GOOD % b'"\\ud800"', GOOD % (b"[" * 9999 + b"]" * 9999),
         GOOD % b'1,"topic":"others"', GOOD % b'1,"more":1', GOOD.replace(b"https", b"ftp") % b"1",
         compressed(GOOD % b"1")[:-1], compressed(GOOD % b"1") + b"x", compressed(b'{"topic":"others"}'),
-        compressed(GOOD % (b'"' + b"x" * EVENT_OCTETS + b'"')),
+        compressed(GOOD % (b'"' + b"x" * EVENT_OCTETS + b'"')), GOOD % (b'"' + b"x" * EVENT_OCTETS + b'"'),
     ],
 )  # fmt: skip
 def test_what_only_begins_like_an_event_is_none(body: object) -> None:

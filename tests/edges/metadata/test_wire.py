@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edges.metadata.wire import ARRAYS, TYPED, Decoder, Fault, Publish, Subscribe
+from edges.metadata.wire import ARRAYS, TYPED, Decoder, Fault, Publish, Subscribe, is_value
 from tests.edges.metadata import messagepack
 
 UUID = "5a0c8b52-3f3c-4c69-a5cd-6cdb9a3b1d70"
@@ -180,3 +180,17 @@ def test_no_bytes_break_the_decoder() -> None:
             for found in decoder.feed(bytes(data[start : start + 16])):
                 kinds.add((type(found), getattr(found, "fatal", None)))
     assert kinds == {(Publish, None), (Subscribe, None), (Fault, True), (Fault, False)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, 127, 128, 1 << 15, 1 << 31, 1 << 63, -1, -33, -(1 << 15), -(1 << 31), -(1 << 63), 1.5, "", "a" * 31,
+     "a" * 32, "a" * 300, b"", b"x" * 300, [], [1] * 20, {}, {1: 2}, *(msgpack.ExtType(5, b"x" * n) for n in (0, 1, 2, 4, 8, 16, 17))],
+)  # fmt: skip
+def test_a_value_is_one_and_whole(value: object) -> None:
+    raw = msgpack.packb(value)
+    assert is_value(raw)
+    assert not is_value(raw + b"\xc0")
+    assert not is_value(raw[:-1])
+    assert is_value(msgpack.packb(1.5, use_single_float=True))
+    assert not is_value(b"\xc1")
