@@ -14,17 +14,24 @@ No other place of the router catches what nobody expects.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from router.core.ports import Outcome, Selection, Unwanted
 from router.reporting import Log
+from router.suspects import Suspects, digest_of
 
 T = TypeVar("T")
 A = TypeVar("A")
 
 TOLD: Final = 100  # of questions that have failed, with a traceback: the messages that cause them may be many
 CLIENT, MESSAGE = "client", "message"  # what an error has ended
+FAILED: Final = "this router has met an error in what you sent; its log has it"
+REFUSED: Final = "what you have sent has ended a router: it is refused for a minute"
+MEMORY: Final = 4_096  # octets of what says what is in hand
+NAMED: Final = 100  # characters of a name there
+IDLE, IN_HAND, ENDED = range(3)  # its first octet
 
 
 class Core(Protocol):
@@ -34,11 +41,14 @@ class Core(Protocol):
 
 
 class Client(Protocol):
-    """A connection."""
+    """A connection. `user`: None before it has come in. `named`: for the border, which notes there who this is."""
 
-    def end_on_error(self) -> None:
-        """Its input has met an error that nobody expects: ends it, and tells it so. What it was doing may be half
-        done."""
+    user: str | None
+    named: tuple[str | None, bytes] | None
+
+    def end_on_error(self, text: str) -> None:
+        """Its input has met an error that nobody expects, or is refused: ends it, and tells it so by this text. What it
+        was doing may be half done."""
 
     def said(self) -> dict[str, Any]:
         """Returns who it is, for the log: `client` (its address), `user`, `container`."""
@@ -49,28 +59,61 @@ class Border:
 
     Attributes:
         failed: How often something was ended, by what it was: the metric `onceway_input_errors_total`.
+        memory: Says what is in hand while input is handled. A process may map a file there: `onceway.state.in_hand`.
+        suspects: What is refused, as it has ended a router.
     """
 
-    __slots__ = ("_core", "_log", "failed")
+    __slots__ = ("_client", "_core", "_given", "_log", "failed", "memory", "suspects")
 
     def __init__(self, core: Core, log: Log) -> None:
         self._core = core
         self._log = log
         self.failed: dict[str, int] = {CLIENT: 0, MESSAGE: 0}
+        self.suspects = Suspects()
+        self.memory: Any = bytearray(MEMORY)
+        self._client: Client | None = None  # who is named there
+        self._given: object = None  # what is in hand
 
     def input(self, client: Client, handle: Callable[[T, float], None], given: T, now: float) -> None:
         """Handles input of a client: all that comes from one goes through here. `handle` says `Core.entered = None`
         before each part of it that stands for itself."""
         self._core.entered = None
+        memory = self.memory
         try:
+            if self.suspects.until and self._refuses(client, given, now):
+                return
+            named = client.named
+            if named is None or named[0] is not client.user:
+                named = client.named = client.user, _as_document(client, b"")
+            memory[1 : 1 + len(named[1])] = named[1]
+            memory[0] = IN_HAND
+            self._client, self._given = client, given
             handle(given, now)
         except Exception as error:
             if self._core.entered is not None:
                 raise
+            memory[0] = IDLE
             self.failed[CLIENT] += 1
             text = "client {container} at {client} disconnected: its input met an error that nobody expects"
             self._log.error("input_failed", text, exc=error, **client.said())
-            client.end_on_error()
+            client.end_on_error(FAILED)
+        memory[0] = IDLE
+
+    def ended(self) -> None:
+        """An error has ended the router: notes what is in hand, with its digest."""
+        if self._client is not None and self.memory[0] == IN_HAND:
+            digest = digest_of(self._given) if isinstance(self._given, bytes) else b""
+            document = _as_document(self._client, digest)
+            self.memory[1 : 1 + len(document)] = document
+            self.memory[0] = ENDED
+
+    def _refuses(self, client: Client, given: object, now: float) -> bool:
+        who = client.said()
+        if not self.suspects.refuses(given, client.user, who["client"], now):
+            return False
+        self._log.warning("input_refused", "client at {client} refused: {description}", description=REFUSED, **who)
+        client.end_on_error(REFUSED)
+        return True
 
     def ask(self, otherwise: A, question: Callable[..., T], *arguments: Any) -> T | A:
         """Returns the answer to a question about input. otherwise: the answer where it fails."""
@@ -131,3 +174,11 @@ class _Judged:
         if self._border.failed[MESSAGE] == told:  # each alone can be judged
             self._border._tell(self._selection, failure)
         return found
+
+
+def _as_document(client: Client, digest: bytes) -> bytes:
+    """Who this is, as it stands in the memory: with its length in front."""
+    said = {key: str(value)[:NAMED] for key, value in client.said().items()}
+    user = None if client.user is None else client.user[: 3 * NAMED]
+    octets = json.dumps({**said, "user": user, "digest": digest.hex()}).encode()
+    return len(octets).to_bytes(2, "big") + octets

@@ -22,6 +22,7 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.border import Border
 from router.config import Limits, RouterConfig
+from router.core import messages as m
 from router.core.core import Core
 from router.core.messages import Message
 from router.core.queue.free import Kind
@@ -45,6 +46,7 @@ from router.mqtt.service import Mqtt
 from router.peers.wire import LATER, Encoded, decode, encode_parts
 from router.policies import ANONYMOUS, Identity, owner_of
 from router.reporting import NO_LOG, Log
+from router.suspects import REFUSED_S, Suspect, sender_of
 from router.versions import SPOKEN
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
@@ -78,6 +80,9 @@ class Router:
         self.incarnation = incarnation
         self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
         self.border = Border(self.core, log)
+        self._ended_by: Suspect | None = None  # this router's last life
+        self.core.suspects = self._suspects
+        self.core.suspected = self._suspected
         self.core.ends_at = partial(self.border.ask, None, ends_at)
         self.core.kinds_of = partial(self.border.ask, NO_KINDS, kinds_of)
         self.connections: dict[ClientConnection, None] = {}
@@ -199,6 +204,26 @@ class Router:
                     return entries
                 entries.append(entry)
         return entries
+
+    # --- what has ended a router
+
+    def was_ended_by(self, digest: bytes, user: str | None, address: str, now: float) -> None:
+        """This input has ended this router's last life: it is refused for a minute, also at the routers in session,
+        from when they are. digest: `router.suspects.digest_of` its octets. user: None: whoever sent it had not come in;
+        address: host:port."""
+        self._ended_by = Suspect(digest, sender_of(user, address))
+        self.border.suspects.add(self._ended_by, now + REFUSED_S)
+
+    def _suspects(self) -> list[m.Suspected]:
+        one = self._ended_by
+        left_s = self.border.suspects.until.get(one, 0.0) - self.now if one is not None else 0.0
+        return [m.Suspected(one.digest, one.sender, left_s)] if one is not None and left_s > 0 else []
+
+    def _suspected(self, told: m.Suspected) -> None:
+        text = "{sender} has sent what has ended another router: it is refused for {left_s} s"
+        self.log.warning("input_suspected", text, sender=told.sender, digest=told.digest.hex(), left_s=told.left_s)
+        until = self.now + min(told.left_s, REFUSED_S)
+        self.border.suspects.add(Suspect(told.digest, told.sender), until)
 
     # --- clients
 
@@ -485,6 +510,8 @@ class Router:
             "entries": self.bookkeeping.last_count,
             "limits": self.admission.status(),
             "input_errors": dict(self.border.failed),
+            "suspects": len(self.border.suspects.until),
+            "input_refused": self.border.suspects.refused,
         }
 
     def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:

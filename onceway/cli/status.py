@@ -249,6 +249,12 @@ def _concerns(status: Mapping[str, Any]) -> list[str]:
         version = session.get("version")
         if version is not None and version < newest:
             lines.append(f"it speaks version {version} with {peer}, which does not speak {newest} yet: see upgrading")
+    if found := status.get("in_hand"):  # routers before v0.10 do not say
+        what = "was ended by" if found["ended"] else "has ended while it handled"
+        user = "" if found["user"] is None else f", user {found['user']}"
+        lines.append(
+            f"its last life {what} what {found['container'] or 'a client'} at {found['client']}{user} had sent"
+        )
     if status.get("broken_file"):
         lines.append(f"the topology file has errors, and the one last checked is used: {status['broken_file']}")
     for one in status.get("file_differences", ()):

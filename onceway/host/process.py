@@ -20,7 +20,7 @@ from onceway.base.descriptors import raise_limit
 from onceway.base.heap import Freezing, keep_free_memory
 from onceway.base.logs import logger, reopen
 from onceway.base.loop import on_hangup, on_stop_signals
-from onceway.base.private import check_private
+from onceway.base.private import check_private, make_directory
 from onceway.errors import OncewayError
 from onceway.host import parent as parent_process
 from onceway.host.notify import Notifier
@@ -28,6 +28,7 @@ from onceway.host.start import Start
 from onceway.operate.status import state_of
 from onceway.serve.ports import check_free, problem
 from onceway.serve.server import RouterServer
+from onceway.state import in_hand
 from onceway.state.checked_file import keep, kept_path, warn_not_kept
 from onceway.state.last_life import BEAT_S, Heart, warn_not_written
 from onceway.topology import ConfigError, Topology, format_host_port
@@ -68,6 +69,7 @@ class RouterProcess:
         self._management: Management | None = None  # once it listens
         self._hung_up_early = False
         self._heart = None if state is None else Heart(state, topology.network, name, list(topology.routers))
+        self._memory = None if state is None else in_hand.path_of(state, name)
         self.notifier = Notifier()
         # a supervisor keeps the file for its routers
         self._kept = None if state is None or supervised else kept_path(state, name)
@@ -85,6 +87,7 @@ class RouterProcess:
         on_hangup(self._hung_up, self._signalled)
         keep_free_memory()
         gc.disable()  # a tenth of what a start costs
+        self._look_what_was_in_hand()
         try:
             await self._listen()
             gc.freeze()  # what the start has made stays
@@ -119,6 +122,31 @@ class RouterProcess:
         watched.set()
         self._log.info("router_ended", "stopped")
         return 0
+
+    def _look_what_was_in_hand(self) -> None:
+        """Tells what the last life has left, refuses it where it has ended that, and says from now on what this one has
+        in hand."""
+        router, path = self._server.router, self._memory
+        if path is None:
+            return
+        try:
+            make_directory(path.parent)
+            found = in_hand.left(path)
+            router.border.memory = in_hand.mapped(path)
+        except OSError as error:
+            text = "{file}: {reason}: if a client's input ends this router, the next start will not know whose it was"
+            self._log.warning("in_hand_not_written", text, file=path, reason=error.strerror)
+            return
+        if found is None:
+            return
+        self._server.in_hand = said = found.said()
+        if found.ended:
+            text = "the last life was ended by what {container} at {client} had sent: it is refused for a minute"
+            self._log.error("ended_by_input", text, **said)
+            router.was_ended_by(found.digest, found.user, found.client, self._server.time())
+        else:
+            text = "the last life has ended while it handled what {container} at {client} had sent"
+            self._log.warning("ended_in_hand", text, **said)
 
     async def _listen(self) -> None:
         check_free(self.topology, [self.name])
@@ -203,6 +231,7 @@ class RouterProcess:
             return
         text = "{what}; the router stops, because its state may be wrong"
         self._log.error("router_failed", text, what=context["message"], exc=error)
+        self._server.router.border.ended()
         os._exit(1)
 
     async def _tell_states(self) -> None:

@@ -164,6 +164,8 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
     Metric("onceway_input_errors_total", "counter", "What met an error that nobody expects while input was read",
            _counts(INPUT_ERRORS, "input_errors"), label="ended", values=INPUT_ERRORS,
            more="Each is a fault of Onceway, told in the log: see [the border](../architecture.md#the-border)"),
+    Metric("onceway_input_refused_total", "counter", "Input that was refused, as it has ended a router",
+           _said("input_refused"), more="The log says whose it was"),
     Metric("onceway_idle_timeouts_total", "counter", "Clients that were disconnected, as nothing was heard of them",
            _said("limits", "silent"),
            more="By `idle_timeout`, or by the keep alive of MQTT: their link, machine or process has failed"),

@@ -84,6 +84,7 @@ class RouterServer:
         self.topology = self.started_with = topology
         self.name = name
         self.fresh = fresh
+        self.in_hand: dict[str, object] | None = None  # when its last life ended
         self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
         self.config = topology.router_config(name)
         self.rng = rng or random.Random(os.urandom(16))
@@ -316,6 +317,7 @@ class RouterServer:
             "network": self.topology.network,
             "file": self.topology.file_digest,
             "broken_file": self.broken_file,
+            "in_hand": self.in_hand,
             "certificates": self._certificates(),
             "authentication": dict(self.authentication.guesses.counts) if self.authentication is not None else {},
             "pid": os.getpid(),

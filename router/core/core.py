@@ -110,6 +110,8 @@ class Core:
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
+        self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
+        self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
         self.shares: Shares = NoShares()  # which queues topics feed (protocol 16.12)
         self.payload_bytes = 0  # kept in records and arrival logs
         self.feeding = _topics_of(config)
@@ -359,6 +361,9 @@ class Core:
         self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
         self.roll_call.tell(peer)
+        if version >= m.since(m.Suspected):
+            for suspected in self.suspects():
+                self.send(peer, suspected)
         for address in list(self.addresses.values()):
             if peer not in self.kinds.apart(address.name):
                 address.router_up(peer)
@@ -527,6 +532,9 @@ class Core:
         if isinstance(message, m.Queues):
             self.kinds.told(sender, message)
             return
+        if isinstance(message, m.Suspected):
+            self.suspected(message)
+            return
         if isinstance(message, m.RouterMessage):
             self.roll_call.handlers[type(message)](sender, message)
             return
@@ -654,6 +662,10 @@ def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
 
 def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:
     """A core alone has no management node."""
+
+
+def _nobody_refuses(message: m.Suspected) -> None:
+    """A core alone sees no input."""
 
 
 def _never(payload: bytes) -> int | None:

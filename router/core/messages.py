@@ -125,6 +125,17 @@ class Queues:
 
 
 @dataclass(slots=True)
+class Suspected:
+    """Input that has ended this router's last life (protocol 3.4.6): a digest of the octets, who had sent it, and for
+    how long that is refused."""
+
+    since: ClassVar[int] = 5
+    digest: bytes
+    sender: str
+    left_s: float
+
+
+@dataclass(slots=True)
 class Draining:
     """The sender sends its clients away, or takes clients again (protocol 8.8)."""
 
@@ -596,7 +607,7 @@ AddressMessage = (
     | Told
 )
 RouterMessage = Draining | Call | Called
-Message = Hello | Queues | RouterMessage | Ask | Answer | AddressMessage
+Message = Hello | Queues | Suspected | RouterMessage | Ask | Answer | AddressMessage
 
 
 def since(cls: type[Message]) -> int:

@@ -42,6 +42,7 @@ from amqp10.sasl import Step
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
+from router.border import REFUSED
 from router.config import RouterConfig
 from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink
@@ -89,6 +90,7 @@ class ClientConnection:
         "core",
         "limits",
         "log",
+        "named",
         "number",
         "pending_expiries",
         "output_paused",
@@ -110,6 +112,7 @@ class ClientConnection:
         self.log = ClientLog(router.log, address)
         self.connection = Connection(settings, server=True, now=now)
         self.connection.context = self
+        self.named: tuple[str | None, bytes] | None = None
         self.container = ""
         self.scheme = "amqp"  # of the listener's URL
         self.user: str | None = None  # under which it is counted, once admitted
@@ -160,16 +163,14 @@ class ClientConnection:
         self._count_incomplete(now)
         self.output_ready()
 
-    def end_on_error(self) -> None:
-        """Its input has met an error that nobody expects."""
+    def end_on_error(self, text: str) -> None:
+        """Its input has met an error that nobody expects, or is refused."""
         now, connection = self.router.now, self.connection
         connection.stop_reading()
         if connection.remote_open is None:  # it has not learnt who this is
             self.receive_eof(now)
             return
-        connection.abandon(
-            Error(Symbol(INTERNAL_ERROR), "this router has met an error in what you sent; its log has it")
-        )
+        connection.abandon(Error(Symbol(INTERNAL_ERROR), text))
         self._recount_incomplete()
         self.router.failed[self] = None
         self.output_ready()
@@ -406,7 +407,8 @@ class ClientConnection:
     def _opened(self, event: ConnectionOpened, now: float) -> None:
         user = self.connection.user or ANONYMOUS
         self.limits = self.router.limits_of(user)
-        reason = self.router.admission.admit(self, user)
+        suspected = self.router.border.suspects.refuses(None, user, self.log.address, now)
+        reason = REFUSED if suspected else self.router.admission.admit(self, user)
         if reason is not None:
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), reason))
             return

@@ -35,6 +35,7 @@ from mqtt.connection import CLOSED, CONNECTING, MOST, OPEN
 from mqtt.decoder import REASONS_OF
 from mqtt.errors import RETURN_CODES
 from mqtt.kinds import CONNACK
+from router.border import REFUSED
 from router.policies import ANONYMOUS, Identity
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class MqttConnection:
 
     __slots__ = (
         "_aliases", "_alias_maximum", "_authenticate", "_early", "_engine", "_output", "_wants_output", "address",
-        "identity", "incomplete_bytes", "limits", "output_paused", "secure", "service", "session", "unread_bytes",
-        "user",
+        "identity", "incomplete_bytes", "limits", "named", "output_paused", "secure", "service", "session",
+        "unread_bytes", "user",
     )  # fmt: skip
 
     def __init__(self, service: Mqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
@@ -65,6 +66,7 @@ class MqttConnection:
         self.user: str | None = None  # under which it is counted, once admitted
         self.identity = Identity()
         self.limits = service.config.limits
+        self.named: tuple[str | None, bytes] | None = None
         self.session: Session | None = None
         self.output_paused = False
         self.unread_bytes = 0
@@ -96,12 +98,13 @@ class MqttConnection:
         if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
             self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
 
-    def end_on_error(self) -> None:
-        """Its input has met an error that nobody expects. The session goes on when the client connects again."""
+    def end_on_error(self, text: str) -> None:
+        """Its input has met an error that nobody expects, or is refused. The session goes on with the next
+        connection."""
         if self.closed:
             self._ended(self.service.now, with_will=True)
         elif self._engine.state == OPEN or self._engine.connect is not None:
-            self.close(Reason.UNSPECIFIED_ERROR, "this router has met an error in what you sent; its log has it")
+            self.close(Reason.UNSPECIFIED_ERROR, text)
         else:
             self.receive_eof(self.service.now)
 
@@ -215,7 +218,8 @@ class MqttConnection:
             return  # pending
         user = step.identity or ANONYMOUS
         self.limits = self.service.limits_of(user)
-        reason = self.service.admit(self, user)
+        suspected = self.service.border.suspects.refuses(None, user, self.address, now)
+        reason = REFUSED if suspected else self.service.admit(self, user)
         if reason is not None:
             self._refuse(Reason.QUOTA_EXCEEDED, reason, now)
             return

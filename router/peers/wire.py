@@ -60,6 +60,7 @@ from router.core.messages import (
     SettleTags,
     Stopped,
     SubscriptionNews,
+    Suspected,
     Sync,
     Taken,
     Told,
@@ -383,6 +384,7 @@ _KINDS: Final[list[Kind]] = [
     _of_a_router(Answer, _U64, _PAYLOAD),
     _in_order(Told, _NAME, _TERM),
     _of_a_router(Queues, _QUEUE_TABLE),
+    _of_a_router(Suspected, _BINARY, _STRING, _SECONDS),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _WITH_PAYLOADS: Final = [

@@ -164,9 +164,13 @@ class Site(Clients):
 
     # --- what `tests.router.mqtt_clients` needs of its world
 
-    def connect_mqtt(self, client_id: str, version: int = 5, **options: Any) -> MqttClient:
-        client = MqttClient(self, version, Success("anonymous"))  # type: ignore[arg-type]
+    def client(self, version: int = 5, step: Success | None = None) -> MqttClient:
+        client = MqttClient(self, version, step or Success("anonymous"))  # type: ignore[arg-type]
         self.mqtt[client.connection] = client
+        return client
+
+    def connect_mqtt(self, client_id: str, version: int = 5, **options: Any) -> MqttClient:
+        client = self.client(version)
         answer, *client.inbox = client.send(Connect(client_id, version, **options))
         assert isinstance(answer, Connack), answer
         return client

@@ -224,7 +224,7 @@ def test_client_is_told_and_the_log_says_who_it_was(monkeypatch: pytest.MonkeyPa
         raise Broken
 
     monkeypatch.setattr("router.links.client_connection.read_subscriber", broken)
-    monkeypatch.setattr(Session, "subscribe", broken)
+    monkeypatch.setattr(Session, "change_filters", broken)
     client.receiver("in")
     (closed,) = client.seen(ConnectionClosed)
     assert closed.error.condition == INTERNAL_ERROR
