@@ -32,6 +32,7 @@ from mqtt.reader import LARGEST, PacketReader
 WAITING, CONNECTING, OPEN, CLOSED = range(4)  # for CONNECT; for accept or refuse; between CONNACK and the end; ended
 MOST: Final = 65_535  # packets in flight, where nobody says less (3.1.2.11.3)
 EARLY: Final = 100  # packets that a client may send before CONNACK
+MOST_ALIASED: Final = 1 << 16  # characters of the topic names for which the aliases of a client stand
 UNASKED: Final = 1_000  # PUBREL without PUBLISH whose PUBCOMP is waited for
 _AWAITS_PUBACK, _AWAITS_PUBREC, _AWAITS_PUBCOMP = range(3)
 _AWAITED: Final[dict[type, int]] = {Puback: _AWAITS_PUBACK, Pubrec: _AWAITS_PUBREC, Pubcomp: _AWAITS_PUBCOMP}
@@ -42,15 +43,15 @@ class ServerConnection:
 
     Attributes:
         state: WAITING, CONNECTING, OPEN or CLOSED. When it is CLOSED, send what is left and close the transport.
-        connect: What the client asked for, or None.
+        connect: What the client asked for, or None; once it is accepted, without credentials, will and user properties.
         error: Why this end closed the connection, or None.
         reader: Has the beginning of a packet.
     """
 
     __slots__ = (
         "state", "connect", "error", "reader", "_out", "_early", "_receive_maximum", "_alias_maximum",
-        "_max_packet_size", "_aliases", "_incoming", "_outgoing", "_remote_receive_maximum", "_remote_max_packet_size",
-        "_unasked", "_keep_alive_s", "_heard", "_connect_timeout_s",
+        "_max_packet_size", "_aliases", "_alias_characters", "_incoming", "_outgoing", "_remote_receive_maximum",
+        "_remote_max_packet_size", "_unasked", "_keep_alive_s", "_heard", "_connect_timeout_s",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,7 @@ class ServerConnection:
         self._alias_maximum = topic_alias_maximum
         self._max_packet_size = max_packet_size
         self._aliases: dict[int, str] = {}
+        self._alias_characters = 0  # of the topic names that they stand for
         self._incoming: dict[int, bool] = {}  # identifiers of the client's PUBLISH that are not acknowledged to the end
         self._outgoing: dict[int, int] = {}  # identifier of ours -> what is awaited
         self._unasked: dict[int, None] = {}  # identifiers of PUBREL that answer a PUBREC of nothing, or ask
@@ -149,6 +151,9 @@ class ServerConnection:
         if properties.server_keep_alive_s is not None:  # [MQTT-3.1.2-21]
             self._keep_alive_s = properties.server_keep_alive_s
         self.state = OPEN
+        # What only a login or a session needs is not kept for as long as the connection.
+        kept = connect.properties._replace(user_properties=(), authentication_data=None)
+        self.connect = replace(connect, username=None, password=None, will=None, properties=kept)
         self._out.append(encode(Connack(session_present, Reason.SUCCESS, properties), connect.version))
         early, self._early = self._early, []
         return self._checked(early)
@@ -311,6 +316,11 @@ class ServerConnection:
         if alias > self._alias_maximum:  # [MQTT-3.3.2-9]
             raise RemoteProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}")
         if topic:
+            self._alias_characters += len(topic) - len(self._aliases.get(alias, ""))
+            if self._alias_characters > MOST_ALIASED:
+                raise RemoteProtocolError(
+                    Reason.QUOTA_EXCEEDED, f"topic aliases stand for more than {MOST_ALIASED} characters"
+                )
             self._aliases[alias] = topic
         elif alias in self._aliases:
             topic = self._aliases[alias]

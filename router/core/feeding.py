@@ -269,7 +269,7 @@ class Feeds:
         16.12.4)."""
         for queue in self.queues:
             found = self.core.addresses.get(queue)
-            if found is None or queue in self.of.get(publisher, {}):
+            if found is None or not found.publishers.entries or queue in self.of.get(publisher, {}):
                 continue
             known = found.publishers.entries.get(
                 derive_publisher_id(publisher.container, publisher.publisher_id.hex(), queue, True)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from router.mqtt.session import Session
 
 OUTPUT_LIMIT: Final = 1 << 20  # bytes that wait to be fetched, above which nothing more is sent to subscribers
+LONGEST_ALIASED: Final = 1_024  # characters of a topic name for which we use an alias
 ALIASES: Final = 64  # topic aliases that a client may use, and that we use
 
 Authenticate = Callable[[str | None, bytes | None], Step]
@@ -363,7 +364,7 @@ class MqttConnection:
         alias = self._aliases.get(topic)
         if alias is not None:
             return "", properties._replace(topic_alias=alias)
-        if len(self._aliases) < self._alias_maximum:
+        if len(self._aliases) < self._alias_maximum and len(topic) <= LONGEST_ALIASED:
             alias = self._aliases[topic] = len(self._aliases) + 1
             properties = properties._replace(topic_alias=alias)
         return topic, properties

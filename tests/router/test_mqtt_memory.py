@@ -147,3 +147,34 @@ def test_what_is_in_flight_is_a_view_of_what_the_core_counts() -> None:
     assert isinstance(one.publish.payload, memoryview)
     assert len(one.publish.payload.obj) > 200_000  # type: ignore[arg-type]
     assert world.router.core.payload_bytes == len(one.publish.payload.obj)  # type: ignore[arg-type]
+
+
+def test_topic_aliases_stand_for_a_bounded_number_of_characters() -> None:
+    client = World().connect("p")
+    topics = [f"{i}".ljust(10_000, "x") for i in range(7)]
+    for topic in topics[:6] * 3:  # what an alias stood for before does not count
+        client.send(Publish(topic, b"x", properties=Properties(topic_alias=1 + topics.index(topic))))
+    assert not client.connection.closed
+    client.send(Publish(topics[6], b"x", properties=Properties(topic_alias=7)))
+    assert client.connection.closed
+
+
+def test_we_use_no_alias_for_a_long_topic() -> None:
+    world = World()
+    subscriber, publisher = world.connect("s", properties=Properties(topic_alias_maximum=10)), world.connect("p")
+    subscribe(subscriber, "#", qos=0)
+    for topic in ("short", "long".ljust(2_000, "x")):
+        publisher.send(Publish(topic, b"x"))
+    found = [each for each in subscriber.take() if isinstance(each, Publish)]
+    assert [each.properties.topic_alias for each in found] == [1, None]
+
+
+def test_a_connection_keeps_neither_credentials_nor_will_of_its_connect() -> None:
+    world = World()
+    many = Properties(user_properties=(("a", "x" * 10_000),) * 3)
+    client = world.connect("c", username="u", password=bytes(10_000), will=Will("t", bytes(10_000)), properties=many)
+    kept = client.connection._engine.connect
+    assert kept is not None
+    assert (kept.username, kept.password, kept.will, kept.properties.user_properties) == (None, None, None, ())
+    (session,) = world.router.mqtt.sessions.values()
+    assert session.will is not None
