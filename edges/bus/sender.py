@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64encode
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -50,32 +51,40 @@ class Sender:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                keepalive_timeout=60,
-                ssl=True if context is None else context,
-                socket_factory=places.sockets,
-            ),
-            timeout=aiohttp.ClientTimeout(
-                total=total_timeout_s,
-                connect=connect_timeout_s,
-                ceil_threshold=total_timeout_s,  # longer ones would be a whole number of seconds of the clock
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": "onceway-bus", "Content-Type": "application/json"},
-        )
+        self._places = places
+        # of call-backs that are this machine's loopback address in a trial: no name comes to mean that
+        self._sessions = {
+            trial: aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0,
+                    keepalive_timeout=60,
+                    ssl=True if context is None else context,
+                    socket_factory=replace(places, trial=trial).sockets,
+                ),
+                timeout=aiohttp.ClientTimeout(
+                    total=total_timeout_s,
+                    connect=connect_timeout_s,
+                    ceil_threshold=total_timeout_s,  # longer ones would be a whole number of seconds of the clock
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "onceway-bus", "Content-Type": "application/json"},
+            )
+            for trial in {False, places.trial}
+        }
 
     async def send(self, callback: str, uuid: str, body: bytes, batch: str) -> Failure | None:
         """Posts a batch. Redirects are not followed. Returns None if it was taken, else why not."""
         headers = {BATCH_HEADER: batch, "Authorization": f"Basic {b64encode(f'{uuid}:x'.encode()).decode()}"}
         try:
-            async with self._session.post(callback, data=body, headers=headers, allow_redirects=False) as response:
+            session = self._sessions[self._places.check(callback)]
+            async with session.post(callback, data=body, headers=headers, allow_redirects=False) as response:
                 if response.content_length is None or response.content_length <= READ_OCTETS:
                     await response.content.read(READ_OCTETS)
                 return None if 200 <= response.status < 300 else Failure("not taken", f"HTTP {response.status}")
         except TimeoutError:
             return Failure("no answer", "timeout")
+        except NotAllowed as error:
+            return Failure("not allowed", str(error))
         except aiohttp.ClientConnectorError as error:
             kind = "not allowed" if isinstance(error.os_error, NotAllowed) else "no answer"
             return Failure(kind, why_failed(error.os_error))
@@ -91,4 +100,5 @@ class Sender:
             return False
 
     async def close(self) -> None:
-        await self._session.close()
+        for session in self._sessions.values():
+            await session.close()

@@ -63,14 +63,34 @@ def test_a_trial_takes_this_machines_call_backs_that_show_that_they_are_such() -
             places.check(url)
 
 
-async def test_the_address_that_is_connected_is_the_one_that_is_looked_at() -> None:
-    """As of a name that meant another address when it was named: nothing is connected."""
+@pytest.mark.parametrize("trial", [False, True])
+async def test_the_address_that_is_connected_is_the_one_that_is_looked_at(
+    trial: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name means the loopback address when it is called: nothing is connected."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         there.setblocking(False)
-        sender = Sender(Places())
-        found = await sender.send(f"http://localhost:{there.getsockname()[1]}/x", "u", b"[]", "0")
+        port = there.getsockname()[1]
+
+        async def inwards(*arguments: object, **named: object) -> list[dict[str, object]]:
+            return [
+                {
+                    "hostname": "a.example",
+                    "host": "127.0.0.1",
+                    "port": port,
+                    "family": socket.AF_INET,
+                    "proto": 0,
+                    "flags": 0,
+                }
+            ]
+
+        monkeypatch.setattr("aiohttp.resolver.ThreadedResolver.resolve", inwards)
+        sender = Sender(Places(trial=trial))
+        found = await sender.send(f"http://a.example:{port}/x", "u", b"[]", "0")
+        again = await sender.send(f"http://10.0.0.1:{port}/x", "u", b"[]", "0")
         await sender.close()
         assert found is not None
-        assert found.kind == "not allowed"
+        assert again is not None
+        assert (found.kind, again.kind) == ("not allowed", "not allowed")
         with pytest.raises(BlockingIOError):
             there.accept()

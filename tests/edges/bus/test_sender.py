@@ -59,7 +59,7 @@ def test_a_connection_has_2_s_and_an_answer_20_s() -> None:
     async def timeout() -> aiohttp.ClientTimeout:
         sender = Sender(HERE)
         await sender.close()
-        return sender._session.timeout
+        return sender._sessions[False].timeout
 
     assert run(timeout()) == aiohttp.ClientTimeout(total=20.0, connect=2.0, ceil_threshold=20.0)
 
