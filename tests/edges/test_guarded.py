@@ -464,11 +464,11 @@ async def test_floods_of_sasl_at_a_store_are_answered_once_each_and_then_refused
     async def attempt() -> bytes:
         tls = edges.tls()
         tls.check_hostname = False
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", edges.ports["pipe"], ssl=tls, local_addr=("127.0.0.9", 0)
-        )
-        writer.write(flood)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):  # beyond `half_open` the oldest of this address makes room
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", edges.ports["pipe"], ssl=tls, local_addr=("127.0.0.9", 0)
+            )
+            writer.write(flood)
             return await reader.read()
         return b""
 
