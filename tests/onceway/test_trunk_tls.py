@@ -162,6 +162,7 @@ def keyed(tmp_path: Path) -> Certified:
     document = certified.network.topology()
     document["trunks"] = {"tls": "off", "key": "network.key"}
     certified.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    (tmp_path / "network.key").touch(0o600)
     (tmp_path / "network.key").write_text(f"{KEY}\n")
     return certified
 
