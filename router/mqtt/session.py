@@ -44,6 +44,8 @@ IN_FLIGHT: Final = 1_000
 """The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
 PART: Final = 256
 """Topic filters of a packet that are looked at in one turn."""
+MOST_ASKED: Final = 1_000
+"""SUBACK and UNSUBACK that wait at once, above which the client is not read."""
 MOST_QOS: Final = {"exactly-once": 2, "at-least-once": 1, "at-most-once": 0}
 
 
@@ -323,8 +325,8 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether filters wait to be looked at: PART in a turn."""
-        return bool(self._work)
+        """Whether filters wait to be looked at, PART in a turn, or many answers for other routers to know them."""
+        return bool(self._work) or len(self._asked) >= MOST_ASKED
 
     def go_on(self) -> None:
         """Looks at what is left of the client's filters, as far as a turn goes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from amqp10.sasl import Success
-from mqtt import Connack, Connect, Properties, Puback, Publish, Reason, Subscribe, Subscription, Will, encode
+from mqtt import Connack, Connect, Properties, Puback, Publish, Reason, Suback, Subscribe, Subscription, Will, encode
 from router.mqtt.holding import SESSION
 from router.mqtt.service import SPARE_TIMERS
+from router.mqtt.session import MOST_ASKED
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
+from tests.router.mqtt_made import Network
 
 MIB = 1 << 20
 
@@ -178,3 +180,17 @@ def test_a_connection_keeps_neither_credentials_nor_will_of_its_connect() -> Non
     assert (kept.username, kept.password, kept.will, kept.properties.user_properties) == (None, None, None, ())
     (session,) = world.router.mqtt.sessions.values()
     assert session.will is not None
+
+
+def test_a_client_is_not_read_while_many_of_its_subscribes_wait_for_another_router() -> None:
+    network = Network()
+    client = network.client("s", properties=LASTING)
+    client.take()
+    packets = [Subscribe(i + 1, [Subscription(f"{i}")]) for i in range(MOST_ASKED)]
+    client.connection.receive_data(b"".join(encode(each, 5) for each in packets[:-1]), network.now)
+    assert not client.connection.is_busy
+    client.connection.receive_data(encode(packets[-1], 5), network.now)
+    assert client.connection.is_busy
+    network.exchange()
+    assert not client.connection.is_busy
+    assert [each.packet_id for each in client.take() if isinstance(each, Suback)] == [*range(1, MOST_ASKED + 1)]
