@@ -56,6 +56,7 @@ class FakeConnection:
         self.reads = True
         self.user: str | None = "alice"
         self.container = "printer"
+        self.named: Any = None
         self.frame = 0
         self.frame_size = 100
         self.reader = SimpleNamespace(
@@ -68,6 +69,9 @@ class FakeConnection:
         self.loop.now += len(data) * self.cost_s
         self.received.append(len(data))
         self.reader.frames += len(data) // self.frame_size
+
+    def said(self) -> dict[str, object]:
+        return {"client": "127.0.0.1:9", "container": self.container}
 
     def receive_eof(self, now: float) -> None:
         self.loop.now += self.end_s
@@ -518,8 +522,11 @@ class Pings(MqttConnection):
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.user, self.session = "alice", None
+        self.user, self.session, self.named = "alice", None, None
         self.received: list[int] = []
+
+    def said(self) -> dict[str, object]:
+        return {"client": "127.0.0.1:9", "container": ""}
 
     def receive_data(self, data: bytes, now: float) -> None:
         self.received.append(len(data))
