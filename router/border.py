@@ -145,7 +145,7 @@ class Border:
         self.failed[MESSAGE] += 1
         if self.failed[MESSAGE] <= TOLD:
             what = getattr(question, "__qualname__", str(question))
-            text = "a message is rejected: {what} met an error that nobody expects"
+            text = "a message is rejected, or a request refused: {what} met an error that nobody expects"
             self._log.error("message_failed", text, what=what, exc=error)
 
 

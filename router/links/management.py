@@ -34,6 +34,7 @@ from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import MOST_READ, AmqpValue, Message, Properties
 from amqp10.termini import Target
 from amqp10.types import Int, Symbol
+from router.border import FAILED, Border
 from router.core import messages as m
 from router.core.ports import PublisherAttach
 from router.links.anonymous import AnonymousLink
@@ -100,6 +101,17 @@ def answer_to(asked: Message, status: int, text: str, body: Any = None, conditio
     )
 
 
+def failed(asked: Message) -> Message:
+    """The answer where the request has met an error that nobody expects."""
+    return answer_to(asked, 500, FAILED)
+
+
+def encoded(border: Border, asked: Message, told: Message) -> bytes:
+    """An answer as it is sent; that it has failed, where what it says has no form."""
+    payload = border.ask(None, told.encode)
+    return failed(asked).encode() if payload is None else payload
+
+
 class OtherRouters:
     """Requests of clients here to the nodes of other routers, and those of their clients to ours (protocol 3.4.5)."""
 
@@ -136,7 +148,7 @@ class OtherRouters:
 
         def answer(told: Message) -> None:
             if sender in core.up:
-                core.send(sender, m.Answer(message.number, told.encode()))
+                core.send(sender, m.Answer(message.number, encoded(self._router.border, asked, told)))
 
         if node is None:
             answer(answer_to(asked, 503, STARTING))
@@ -232,10 +244,10 @@ class ManagementLink(AnonymousLink):
         address = self._reply_address(reply_to)
         self._unanswered += 1
 
-        def answer(message: Message) -> None:
+        def answer(told: Message) -> None:
             self._unanswered -= 1
             if not self.detached:
-                self._answer(address, message.encode(), connection.now)
+                self._answer(address, encoded(router.border, message, told), connection.now)
 
         request = Request(connection.identity, message, answer)
         if self._node_of == router.config.name:

@@ -70,9 +70,6 @@ class FakeConnection:
         self.received.append(len(data))
         self.reader.frames += len(data) // self.frame_size
 
-    def said(self) -> dict[str, object]:
-        return {"client": "127.0.0.1:9", "container": self.container}
-
     def receive_eof(self, now: float) -> None:
         self.loop.now += self.end_s
         self.closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqp10.sections import Message
+from router.border import Border
 from router.config import RouterConfig
 from router.core import messages as m
 from router.core.traffic import Settle
@@ -12,6 +13,7 @@ from router.links.management import Request, answer_to
 from router.peers.wire import decode, encode
 from router.policies import Identity
 from router.router import Router
+from tests.router.borders import Told
 
 ASKED = Message(application_properties={"operation": "GET-TYPES"})
 BOB = Identity("bob", ("ops", "watch"))
@@ -117,3 +119,15 @@ def test_a_settlement_alone_waits_for_the_next_message_for_the_tick_or_for_the_e
     a.core.multicast(("b",), settle)
     a.peer_down("b", due)
     assert a.must_send
+
+
+def test_answer_that_has_no_form_says_that_it_has_failed() -> None:
+    pair = Pair()
+    told = Told()
+    pair.b.border = Border(pair.b.core, told)
+    pair.ask()
+    (request,) = pair.node.requests
+    request.answer(answer_to(ASKED, 200, "OK", object()))
+    pair.exchange()
+    assert pair.answered() == [500]
+    assert [each["event"] for each in told.errors] == ["message_failed"]

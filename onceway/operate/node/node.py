@@ -24,7 +24,7 @@ from onceway.operate.node.entities import ATTRIBUTES, DELETED, PREFIX, Entities,
 from onceway.operate.node.foreign import NONE, PREFIXES, TYPES, Fixed
 from onceway.operate.overview import Overview
 from onceway.serve.server import RouterServer
-from router.links.management import Request, answer_to
+from router.links.management import Request, answer_to, failed
 from router.policies import Identity
 from router.router import Router
 
@@ -84,7 +84,12 @@ class Node:
 
     async def _answer_in_turn(self, request: Request) -> None:
         async with self._turn:
-            answer = await self._answer(request.who, request.message)
+            work = asyncio.ensure_future(self._answer(request.who, request.message))
+            try:
+                await asyncio.wait((work,))
+            finally:
+                work.cancel()  # where this task is
+            answer = self._server.router.border.ask(failed(request.message), work.result)
             self._server.operate(lambda router: request.answer(answer))
 
     async def _answer(self, who: Identity, message: Message) -> Message:
