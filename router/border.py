@@ -14,11 +14,11 @@ No other place of the router catches what nobody expects.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from router.core.ports import Outcome, Selection, Unwanted
+from router.json_text import write_json
 from router.reporting import Log
 from router.suspects import Suspects, digest_of
 
@@ -180,5 +180,5 @@ def _as_document(client: Client, digest: bytes) -> bytes:
     """Who this is, as it stands in the memory: with its length in front."""
     said = {key: str(value)[:NAMED] for key, value in client.said().items()}
     user = None if client.user is None else client.user[: 3 * NAMED]
-    octets = json.dumps({**said, "user": user, "digest": digest.hex()}).encode()
+    octets = write_json({**said, "user": user, "digest": digest.hex()}).encode()
     return len(octets).to_bytes(2, "big") + octets
