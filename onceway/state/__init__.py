@@ -1,7 +1,9 @@
-"""The state directory of a network on this host: control sockets, locks, and when each router was last seen alive.
+"""The state directory of a network on this host: control sockets, locks, when each router was last seen alive, and what
+it had in hand.
 
-Routers keep no messages and no subscriptions. What is remembered here says only how long ago the network died, so that
-a start after that waits for the subscriptions from before for the rest of their time, and not for all of it.
+Routers keep no messages and no subscriptions. What is remembered here says how long ago the network died, so that a
+start after that waits for the subscriptions from before for the rest of their time, and not for all of it; and whose
+input a router handled when it died (`onceway.state.in_hand`).
 """
 
 from __future__ import annotations
