@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from typing import Any, Final, NoReturn
@@ -33,6 +34,9 @@ _server = click.option(
     metavar="HOST:PORT",
     help="An edge (onceway metadata serve).",
 )
+
+GARBAGE: Final = (10_000, 20, 100)
+"""Of Python's collections: each large one visits all publishers, and finds little."""
 
 
 @click.group("metadata", context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,6 +80,7 @@ async def _serve(options: dict[str, Any]) -> int:
         from edges.metadata.serve import Edge
     except ImportError as error:
         _needed(error)
+    from onceway.base.heap import Freezing
     from onceway.base.logs import logger
     from onceway.base.loop import stop_signal
 
@@ -94,6 +99,11 @@ async def _serve(options: dict[str, Any]) -> int:
         guard=guarding.guard(name, logger("metadata", edge=name)),
         **options["access"].shown(),
     )
+    gc.freeze()  # what the start has made stays
+    gc.set_threshold(*GARBAGE)
+    freezing = Freezing(edge.population)
+    gc.callbacks.append(freezing.collected)
+    edge.looks.append(freezing.look)
     stopped = stop_signal(edge.read_again)
     started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())
     try:

@@ -11,7 +11,8 @@ A message is MessagePack: the edge's name, which process of it, then items, each
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -24,7 +25,11 @@ ALIVE_S: Final = 2.0  # an edge with nothing to say says so
 SILENCE_S: Final = 12.0  # after which an edge's publishers have gone
 FORGET_S: Final = 600.0  # after which nothing is known of a silent edge
 MOST_KEYS: Final = 1024  # of one publisher
-MESSAGE_BYTES: Final = 128 << 10  # of items in one message, about
+MESSAGE_BYTES: Final = 8 << 10  # of items in one message, about
+SHARE_OF_FREE: Final = 8  # one account may have an eighth of the free memory, as at routers (protocol 6.8)
+PUBLISHER_OCTETS: Final = 1_200  # that a publisher without metadata takes, here and among all of the network
+KEY_OCTETS: Final = 100  # that a key takes beside its text and its value's
+CONNECTION_OCTETS: Final = 100  # that a publisher takes at one connection
 
 # Kinds of items.
 SAID: Final = 0  # [uuid, changes, value]: a publisher's message
@@ -43,15 +48,33 @@ class TooManyKeys(Exception):
     """A publisher would have more metadata than an edge keeps of one."""
 
 
+class TooMuch(Exception):
+    """Whoever publishes takes more of this edge's memory than one may."""
+
+
+class Account:
+    """What the publishers of one connection take, or those of one user. octets: estimated."""
+
+    __slots__ = ("__weakref__", "octets")
+
+    def __init__(self) -> None:
+        self.octets = 0
+
+
 class _Own:
     """A publisher of this edge, as its connections have told."""
 
-    __slots__ = ("born", "connections", "metadata")
+    __slots__ = ("account", "born", "connections", "metadata")
 
-    def __init__(self, born: int) -> None:
+    def __init__(self, born: int, account: Account) -> None:
         self.born = born
+        self.account = account  # of who was its first connection
         self.connections = 0
         self.metadata: dict[str, Value] = {}
+
+    @property
+    def octets(self) -> int:
+        return PUBLISHER_OCTETS + sum(_octets(key, value) for key, value in self.metadata.items())
 
 
 class Outgoing(NamedTuple):
@@ -74,13 +97,18 @@ class LocalPublishers:
         name: The edge's.
         process: Which process of it: greater than any before.
         clock: Nanoseconds since 1970, for which of two edges met a publisher last.
+        memory_limit: Octets that all publishers of this edge may take; one account may take an eighth of what is free.
 
     Attributes:
         waiting_bytes: How much is to be published.
+        octets: What publishers take, estimated.
     """
 
-    def __init__(self, name: str, process: int, clock: Callable[[], int]) -> None:
+    def __init__(self, name: str, process: int, clock: Callable[[], int], memory_limit: int = 512 << 20) -> None:
         self.waiting_bytes = 0
+        self.octets = 0
+        self._memory_limit = memory_limit
+        self._gone: deque[dict[str, None]] = deque()  # of connections that have ended, and not told yet
         self._header = _pack(name) + _pack(process)
         self._clock = clock
         self._own: dict[str, _Own] = {}
@@ -97,23 +125,37 @@ class LocalPublishers:
     def __len__(self) -> int:
         return len(self._own)
 
-    def publish(self, known: dict[str, None], uuid: str, changes: Changes, value: bytes) -> None:
+    def publish(
+        self, known: dict[str, None], uuid: str, changes: Changes, value: bytes, account: Account | None = None
+    ) -> None:
         """A publisher's message.
 
         Args:
             known: The publishers of the connection that it came from. A new one is added.
+            account: Of that connection, or of its user.
 
         Raises:
             TooManyKeys: Nothing was published.
+            TooMuch: Nothing was published.
         """
+        for gone in self._gone:
+            if uuid in gone:  # else it would be the same as before, with the metadata that it had
+                del gone[uuid]
+                self._leave(uuid)
         own = self._own.get(uuid)
         if changes and len(changes) + (len(own.metadata) if own else 0) > MOST_KEYS:
             metadata = dict(own.metadata) if own else {}
             _merge(metadata, changes)
             if len(metadata) > MOST_KEYS:
                 raise TooManyKeys(f"publisher {uuid} would have {len(metadata)} keys of metadata, {MOST_KEYS} at most")
+        account = own.account if own is not None else account or Account()
+        more = self._growth(own, uuid not in known, changes)
+        if more > 0 and account.octets + more > (self._memory_limit - self.octets) // SHARE_OF_FREE:
+            raise TooMuch(f"publisher {uuid}: this edge has no more memory for the publishers of one client")
+        account.octets += more
+        self.octets += more
         if own is None:
-            own = self._own[uuid] = _Own(self._clock())
+            own = self._own[uuid] = _Own(self._clock(), account)
             self._say(_pack([BORN, uuid, own.born, {}]))
         if uuid not in known:
             known[uuid] = None
@@ -122,14 +164,47 @@ class LocalPublishers:
             _merge(own.metadata, changes)
         self._say(_pack([SAID, uuid, changes, value]))
 
-    def disconnected(self, known: Iterable[str]) -> None:
-        """A connection has ended. Publishers that have no other one have gone."""
-        for uuid in known:
-            own = self._own[uuid]
-            own.connections -= 1
-            if not own.connections:
-                del self._own[uuid]
-                self._say(_pack([GONE, uuid]))
+    def disconnected(self, known: dict[str, None]) -> None:
+        """A connection has ended. Publishers that have no other one have gone, which `message` says in parts."""
+        if known:
+            self._gone.append(known)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to be said, such as of somebody that he has gone."""
+        return bool(self.waiting_bytes or self._gone)
+
+    def _say_gone(self) -> None:
+        most = self.waiting_bytes + MESSAGE_BYTES // 2
+        while self._gone and self.waiting_bytes < most:
+            known = self._gone[0]
+            if not known:
+                self._gone.popleft()
+                continue
+            self._leave(known.popitem()[0])
+
+    def _leave(self, uuid: str) -> None:
+        """One connection fewer publishes for it."""
+        own = self._own[uuid]
+        own.connections -= 1
+        less = CONNECTION_OCTETS
+        if not own.connections:
+            less += own.octets
+            del self._own[uuid]
+            self._say(_pack([GONE, uuid]))
+        own.account.octets -= less
+        self.octets -= less
+
+    def _growth(self, own: _Own | None, new: bool, changes: Changes) -> int:
+        """How many octets more the publisher takes with these changes."""
+        more = (PUBLISHER_OCTETS if own is None else 0) + (CONNECTION_OCTETS if new else 0)
+        for key, value in changes.items():
+            former = own.metadata.get(key) if own is not None else None
+            if former is not None:
+                more -= _octets(key, former)
+            if value is not None:
+                more += _octets(key, value)
+        return more
 
     def join(self) -> None:
         """Asks every edge for its publishers: at the beginning, and after messages were missed."""
@@ -151,6 +226,7 @@ class LocalPublishers:
 
     def message(self, now: float) -> Outgoing | None:
         """The next message to publish. None: there is nothing to say yet; at the latest `ALIVE_S` from now there is."""
+        self._say_gone()
         self._tell()
         if not self._items:
             if now - self._said_at < ALIVE_S and not self._answering:
@@ -213,7 +289,11 @@ _FORMS: Final[dict[int, Callable[..., bool]]] = {
 """By kind: whether these can be an item's values; TypeError where their number is another, or ValueError."""
 
 
-def read(body: Any) -> tuple[str, int, list[list[Any]]]:
+Said = tuple[str, int, list[list[Any]]]
+"""The edge, which process of it, and the items of a message."""
+
+
+def read(body: Any) -> Said:
     """The edge, which process of it, and the items of a message. Nothing else reads it.
 
     Raises:
@@ -295,22 +375,26 @@ class NetworkPublishers:
         return tuple(sorted(edge.name for edge in self._edges.values() if edge.present))
 
     def receive(self, body: Any, now: float) -> list[Output]:
-        """What an edge said.
+        """All of `hear` at once."""
+        return list(chain.from_iterable(self.hear(read(body), now)))
+
+    def hear(self, said: Said, now: float) -> Generator[list[Output], None, None]:
+        """What an edge said, item by item: between two of them somebody else may have a turn.
 
         Raises:
             ValueError: It is nothing that an edge says.
         """
-        name, process, items = read(body)
-        outputs: list[Output] = []
+        name, process, items = said
         edge = self._edges.get(name)
         if edge is not None and process < edge.process:
-            return outputs  # of a process that has ended
+            return  # of a process that has ended
         for kind, *item in items:
+            outputs: list[Output] = []
             if edge is None or edge.process < process:
                 if kind not in (JOINED, TELLS):
                     if self.joined:
-                        outputs.append(Lost())
-                        return outputs
+                        yield [Lost()]
+                        return
                     continue  # it will tell everything
                 diffs: Diffs = {}
                 if edge is not None:
@@ -324,7 +408,11 @@ class NetworkPublishers:
                 _put(outputs, diffs)
             edge.heard_at = now
             self._take(edge, kind, item, outputs)
-        return outputs
+            yield outputs
+
+    def population(self) -> tuple[int, int]:
+        """How many publishers there are, and how many have gone."""
+        return len(self.registry), self.registry.gone
 
     def tick(self, now: float) -> list[Output]:
         """Edges that are silent for too long have gone, with their publishers, until they are heard again."""
@@ -415,6 +503,10 @@ class NetworkPublishers:
         else:
             del self._current[uuid]
             self.registry.remove(uuid, diffs)
+
+
+def _octets(key: str, value: Value) -> int:
+    return KEY_OCTETS + len(key) + (len(value) if isinstance(value, str) else 0)
 
 
 def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:

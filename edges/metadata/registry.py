@@ -7,7 +7,9 @@ before. Subscribers with the same predicate share one query.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import islice
+from operator import length_hint
 from typing import Final
 
 from router.links.predicate import Metadata, Predicate, as_text
@@ -21,13 +23,15 @@ class Query:
         watchers: Who watches it.
     """
 
-    __slots__ = ("matches", "members", "predicate", "watchers")
+    __slots__ = ("matches", "members", "predicate", "untested", "waiting", "watchers")
 
-    def __init__(self, predicate: Predicate) -> None:
+    def __init__(self, predicate: Predicate, untested: Iterator[str]) -> None:
         self.predicate: Final = predicate
         self.matches: Final = predicate.matches
         self.members: dict[str, None] = {}
         self.watchers: dict[Hashable, None] = {}
+        self.waiting: dict[Hashable, None] = {}  # those who will watch it when it was tested
+        self.untested = untested  # publishers that were there before it
 
 
 Diff = tuple[list[str], list[str]]  # publishers that match now, publishers that do not any more
@@ -47,6 +51,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._publishers: dict[str, _Publisher] = {}
+        self.gone = 0  # publishers so far
         self._queries: dict[str, Query] = {}
         # key that is named -> key whose value is needed -> that value -> queries; None and None: none is needed
         self._by_key: dict[str, dict[str | None, dict[str | None, dict[Query, None]]]] = {}
@@ -62,9 +67,16 @@ class Registry:
 
     def watch(self, predicate: Predicate, watcher: Hashable) -> Query:
         """From now on this watcher is named in diffs; the query's members are what matches now."""
+        query = self.begin(predicate, watcher)
+        while not self.test(query, watcher, len(self._publishers)):
+            pass
+        return query
+
+    def begin(self, predicate: Predicate, watcher: Hashable) -> Query:
+        """Somebody wants to watch it, and does so when `test` says so. Changes are noticed from now on."""
         query = self._queries.get(predicate.text)
         if query is None:
-            query = self._queries[predicate.text] = Query(predicate)
+            query = self._queries[predicate.text] = Query(predicate, iter(list(self._publishers)))
             needed, values = _needs(predicate)
             for key in predicate.keys:
                 by_value = self._by_key.setdefault(key, {}).setdefault(needed, {})
@@ -72,17 +84,27 @@ class Registry:
                     by_value.setdefault(value, {})[query] = None
             if predicate.matches_nothing:
                 self._without_keys[query] = None
-            for uuid, publisher in self._publishers.items():
-                if predicate.matches(publisher.metadata):
-                    query.members[uuid] = None
-                    publisher.queries[query] = None
-        query.watchers[watcher] = None
+        query.waiting[watcher] = None
         return query
+
+    def test(self, query: Query, watcher: Hashable, most: int) -> bool:
+        """Looks which of the publishers that were there match, as many as `most`; True: it is watched now."""
+        for uuid in islice(query.untested, most):
+            publisher = self._publishers.get(uuid)
+            if publisher is not None and query.matches(publisher.metadata):
+                query.members[uuid] = None
+                publisher.queries[query] = None
+        if length_hint(query.untested):
+            return False
+        query.watchers[watcher] = None
+        query.waiting.pop(watcher, None)
+        return True
 
     def unwatch(self, query: Query, watcher: Hashable) -> None:
         """The last watcher takes the query with it."""
-        del query.watchers[watcher]
-        if query.watchers:
+        query.watchers.pop(watcher, None)
+        query.waiting.pop(watcher, None)
+        if query.watchers or query.waiting:
             return
         del self._queries[query.predicate.text]
         self._without_keys.pop(query, None)
@@ -101,7 +123,7 @@ class Registry:
             del self._publishers[uuid].queries[query]
 
     def put(self, uuid: str, metadata: Metadata, changed: Iterable[str], diffs: Diffs) -> None:
-        """A publisher is new, or its metadata have changed.
+        """A publisher is new, or its metadata have changed. It takes as many steps as predicates are concerned.
 
         Args:
             metadata: All of it.
@@ -136,6 +158,7 @@ class Registry:
 
     def remove(self, uuid: str, diffs: Diffs) -> None:
         """A publisher has gone away."""
+        self.gone += 1
         for query in self._publishers.pop(uuid).queries:
             del query.members[uuid]
             diffs.setdefault(query, ([], []))[1].append(uuid)
@@ -147,7 +170,9 @@ class Registry:
     def check_invariants(self) -> None:
         """Compares what is kept up to date with what evaluating everything gives."""
         for query in self._queries.values():
-            assert query.watchers, "a query without watchers was kept"
+            assert query.watchers or query.waiting, "a query without watchers was kept"
+            if length_hint(query.untested):
+                continue
             matching = {uuid for uuid, each in self._publishers.items() if query.predicate.matches(each.metadata)}
             assert matching == query.members.keys(), f"members of {query.predicate.text} differ"
         for uuid, publisher in self._publishers.items():

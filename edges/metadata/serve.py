@@ -11,12 +11,27 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import onceway
 from amqp10.sasl import Failure, Pending, Step, Success
-from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
+from edges.metadata.exchange import (
+    ALIVE_S,
+    Account,
+    Asked,
+    Deliver,
+    LocalPublishers,
+    Lost,
+    NetworkPublishers,
+    Output,
+    Said,
+    TooManyKeys,
+    TooMuch,
+    read,
+)
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
 from edges.reading import read_or_reject
@@ -37,9 +52,13 @@ from router.policies import NOBODY, Direction, Identity
 TICK_S: Final = 0.5
 SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes
 CREDIT: Final = 256
-HIGH_BYTES: Final = 1 << 20  # of what waits to be published: then clients are not read
-LOW_BYTES: Final = 256 << 10
+HIGH_BYTES: Final = 16 << 10  # of what waits to be published: then clients are not read, as others wait behind it
+LOW_BYTES: Final = 4 << 10
+UNHEARD: Final = 2  # messages under way, for the same reason
 CLOSE_S: Final = 2.0
+TURN_S: Final = 0.001  # after which others have the loop
+PART: Final = 16  # messages of one client, before those of the next
+TESTED: Final = 256  # publishers that a new predicate looks at, before others have a turn
 KEEPALIVE_S: Final = 30
 
 
@@ -81,11 +100,13 @@ class Edge:
         self.log: Log = logger("metadata", edge=name)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         process = time.time_ns()
-        self.local = LocalPublishers(name, process, time.time_ns)
-        self.network = NetworkPublishers(name, process, time.monotonic())
         self.guard = guard or Guard(name, self.log)
+        self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit)
+        self.network = NetworkPublishers(name, process, time.monotonic())
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of users
         self.address = address
         self.clients: dict[Client, None] = {}
+        self.looks: list[Callable[[], None]] = []  # what the process does now and then, between two turns
         self.strangers = Strangers()
         self._process = process
         self._host = host
@@ -104,6 +125,9 @@ class Edge:
         self._changes = Changes()  # something is to be said, a client reads again, or this edge has joined
         self._unread: dict[Client, None] = {}  # clients that are not read: too much waits
         self._written: dict[Client, None] = {}  # clients with something to write
+        self._serving: deque[Client] = deque()  # clients of whose input not all was looked at
+        self._turn_asked = False
+        self._hearing = asyncio.Lock()  # what edges say is taken in order, and in parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._left = False
 
@@ -153,18 +177,23 @@ class Edge:
     @property
     def unheard(self) -> bool:
         """Whether there is something that not every edge has heard, or that is not known to have been heard."""
-        return bool(self.local.waiting_bytes) or (self._publisher is not None and self._publisher.unsettled > 0)
+        return self.local.waits or (self._publisher is not None and self._publisher.unsettled > 0)
 
     # -- for clients
 
     def publish(self, client: Client, message: Publish) -> None:
         """Raises:
         TooManyKeys: Nothing was published.
+        TooMuch: Nothing was published.
         """
-        self.local.publish(client.publishers, *message)
+        self.local.publish(client.publishers, *message, client.account)
         self._changes.notify()
         if self.local.waiting_bytes > HIGH_BYTES:
             self._leave_unread(client)
+
+    def population(self) -> tuple[int, int]:
+        """How many publishers there are, of all edges, and how many have gone."""
+        return self.network.population()
 
     def read_again(self) -> None:
         """Follows changed users, policies and certificates; who may not be here any more is sent away."""
@@ -200,10 +229,36 @@ class Edge:
         self._written.pop(client, None)
         self._changes.notify()
 
+    def account_of(self, who: Identity) -> Account:
+        """What the publishers of a client are counted in: that of its user, or its own where nobody says who he is."""
+        if self.guard.authentication is None:
+            return Account()
+        return self._accounts.setdefault(who.user, Account())
+
+    def serve(self, client: Client) -> None:
+        """It has said something, which is looked at when it has its turn: clients take turns, part by part."""
+        if client not in self._serving:
+            self._serving.append(client)
+        self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        if not self._turn_asked and self._serving:
+            self._turn_asked = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_asked = False
+        end = self.time() + TURN_S
+        while self._serving and self.time() < end:
+            client = self._serving.popleft()
+            if client.take_part():
+                self._serving.append(client)
+        self._ask_for_turn()
+
     def disconnected(self, client: Client) -> None:
         """Its publishers have gone."""
-        self.local.disconnected(client.publishers)
-        client.publishers.clear()
+        known, client.publishers = client.publishers, {}
+        self.local.disconnected(known)
         self._changes.notify()
 
     def writable(self, client: Client) -> None:
@@ -231,14 +286,16 @@ class Edge:
         self.log.info("metadata_listening", "clients are served at {at}", at=f"{self._host}:{self.port}")
 
     async def _publish(self, publisher: Publisher) -> None:
+        unheard: deque[asyncio.Task[None]] = deque()
         while True:
+            if len(unheard) >= UNHEARD:  # where somebody does not read, this edge goes on saying that it is there
+                await asyncio.wait((unheard.popleft(),), timeout=ALIVE_S / 2)
             out = self.local.message(time.monotonic())
             if out is None:
-                await self._changes.until(lambda: self.local.waiting_bytes or self.local.telling, TICK_S)
+                await self._changes.until(lambda: self.local.waits or self.local.telling, TICK_S)
                 continue
             publication = await publisher.put(out.body)
-            if out.joins or out.told or self._left:
-                self._spawn(self._decided(publication, out.joins, out.told))
+            unheard.append(self._spawn(self._decided(publication, out.joins, out.told)))
             if self._unread and self.network.joined and self.local.waiting_bytes < LOW_BYTES:
                 self._read_all()
 
@@ -247,6 +304,8 @@ class Edge:
         try:
             await publication
         except (DeliveryNotAccepted, DeliveryUndecided) as error:
+            if not joins and not told:
+                return
             self.log.warning("metadata_unheard", "not every edge has heard this one: {reason}", reason=str(error))
             for delivery in told:
                 delivery.release()
@@ -265,22 +324,43 @@ class Edge:
 
     async def _receive(self, subscriber: Subscriber) -> None:
         async for delivery in subscriber:
-            outputs = read_or_reject(delivery, self._heard, self._nonsense)
-            if outputs is None:
+            said = read_or_reject(delivery, read, self._nonsense)
+            if said is None:
                 continue
-            if not self._apply(outputs, delivery):
+            try:
+                async with self._hearing:
+                    later = await self._hear(said, delivery)
+            except ValueError as error:
+                self._nonsense(str(error))
+                delivery.reject(description=str(error))
+                continue
+            if not later:
                 delivery.accept()
-            stuck = [client for client in self.clients if client.stuck]
+            # who only publishes, and reads no errors, holds up nobody but himself
+            stuck = [client for client in self.clients if client.stuck and client.query is not None]
             if stuck:
                 await self._let_read(stuck)
-
-    def _heard(self, body: Any) -> list[Output]:
-        return self.network.receive(body, time.monotonic())
 
     def _nonsense(self, why: str) -> None:
         self.log.warning(
             "metadata_nonsense", "a message of {address} is refused: {reason}", address=self.address, reason=why
         )
+
+    async def _hear(self, said: Said, delivery: Delivery) -> bool:
+        """What edges say, by turns. Whether the delivery is accepted later."""
+        network, later, end = self.network, False, self.time() + TURN_S
+        try:
+            for outputs in network.hear(said, self.time()):
+                later = self._apply(outputs, delivery) or later
+                if self.time() >= end:
+                    self._write_all()
+                    await asyncio.sleep(0)
+                    end = self.time() + TURN_S
+                if self.network is not network:  # it has begun again, and this was said to another
+                    break
+        finally:
+            self._write_all()
+        return later
 
     def _apply(self, outputs: list[Output], delivery: Delivery | None = None) -> bool:
         """Whether the delivery is accepted later."""
@@ -309,10 +389,12 @@ class Edge:
                 later = True
             elif isinstance(output, Lost):
                 self._begin_again()
+        return later
+
+    def _write_all(self) -> None:
         written, self._written = self._written, {}
         for client in written:
             client.write()
-        return later
 
     async def _let_read(self, stuck: list[Client]) -> None:
         """Waits until these clients have read, and disconnects those that do not."""
@@ -328,8 +410,12 @@ class Edge:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            for look in self.looks:
+                look()
             now = time.monotonic()
-            self._apply(self.network.tick(now))
+            async with self._hearing:
+                self._apply(self.network.tick(now))
+                self._write_all()
             for client in list(self.guard.admission.half_open):
                 assert isinstance(client, Client)
                 late = client.began + self.guard.config.limits.handshake_timeout_s < now
@@ -343,17 +429,17 @@ class Edge:
         self.log.warning("metadata_cut_off", "messages may have been missed: subscribers are disconnected")
         for client in list(self.clients):
             self._leave_unread(client)
-            if client.query is not None:
-                client.query = None  # it dies with its registry
+            if client.forget_query():
                 client.fail(text)
         self.network = NetworkPublishers(self.name, self._process, time.monotonic())
         self.local.join()
         self._changes.notify()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -367,7 +453,9 @@ class Client(Carrier):
     def __init__(self, edge: Edge) -> None:
         super().__init__(edge, edge.guard.tls)
         self.publishers: dict[str, None] = {}
+        self.account = Account()
         self.query: Query | None = None
+        self._wanted: Query | None = None  # it watches this one when all publishers have been looked at
         self.out: list[bytes] = []
         self.stuck = False
         self.closed = False
@@ -376,6 +464,7 @@ class Client(Carrier):
         self._edge = edge
         self._decoder = Decoder(edge.max_message_bytes)
         self._reading = True
+        self._waits = False  # for its turn
         self._held: list[bytes] = []
         self._login = edge.guard.login(self, self._identified, lambda _: None)
 
@@ -401,30 +490,61 @@ class Client(Carrier):
             return
         if self.who is None and not self._is_known(data):
             return
+        self._decoder.add(data)
+        if self._waits:
+            self._catch_up(False)
+        elif self.take_part():
+            self._edge.serve(self)
+
+    def take_part(self) -> bool:
+        """Looks at some of what it has said. Returns whether there is more; nothing more is read until there is not."""
+        self._waits = False
         may_send = False
-        for message in self._decoder.feed(data):
+        for _ in range(PART):
+            if self.closed or not self._reading:
+                return False
+            if self._wanted is not None:
+                self._test(self._wanted)
+                break
+            message = self._decoder.next()
+            if message is None:
+                self._catch_up(True)
+                self.write()
+                return False
             if isinstance(message, Publish):
                 if not may_send and (refusal := self.may_not("send")):
                     self.fail(refusal)
-                    return
+                    return False
                 may_send = True
                 try:
                     self._edge.publish(self, message)
-                except TooManyKeys as error:
+                except (TooManyKeys, TooMuch) as error:
                     self.out.append(self.dialect.error(str(error)))
             elif isinstance(message, Fault):
                 if message.fatal:
                     self.fail(message.text)
-                    return
+                    return False
                 self.out.append(self.dialect.error(message.text))
             else:
                 self._subscribe(message.predicate)
+                break
+        self._catch_up(False)
         self.write()
+        self._waits = not self.closed
+        return self._waits
+
+    def _catch_up(self, done: bool) -> None:
+        """Its socket is not read while some of what it has said waits."""
+        if self._reading and self.transport is not None and not self.transport.is_closing():
+            if done:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         """A subscriber that has said all may go on listening, where TLS does not end with its half."""
         self._edge.disconnected(self)
-        if self.query is not None and self.tls is None:
+        if (self.query is not None or self._wanted is not None) and self.tls is None:
             return True
         return super().eof_received()
 
@@ -434,6 +554,7 @@ class Client(Carrier):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        self.closed = True
         self._unsubscribe()
         self.transport = None
         self.stuck = False
@@ -473,15 +594,19 @@ class Client(Carrier):
         return ""
 
     def _resume(self) -> None:
-        if self._reading:
+        if self._reading and not self._waits:
             super()._resume()
 
     def read(self, on: bool) -> None:
         self._reading = on
         if self.transport is not None and not self.transport.is_closing():
             if on:
-                self.transport.resume_reading()
                 held, self._held = self._held, []
+                if self.who is None:
+                    self.transport.resume_reading()
+                else:  # what it has said before comes first
+                    self._waits = True
+                    self._edge.serve(self)
                 for data in held:
                     self.receive_data(data, 0.0)
             else:
@@ -522,6 +647,7 @@ class Client(Carrier):
         why = "" if self.closed else self._edge.guard.admission.admit(self, who.user)
         if why is None:
             self.who = who
+            self.account = self._edge.account_of(who)
         else:
             self._refuse(why)
         return why is None
@@ -548,10 +674,22 @@ class Client(Carrier):
             self.out.append(self.dialect.error("this edge is joining the network; subscribe again in a moment"))
             return
         self._unsubscribe()
-        self.query = network.registry.watch(predicate, self)
-        self.out.append(self.dialect.diff(self.query.members, ()))
+        self._wanted = network.registry.begin(predicate, self)
+        self._test(self._wanted)
+
+    def _test(self, query: Query) -> None:
+        if self._edge.network.registry.test(query, self, TESTED):
+            self.query, self._wanted = query, None
+            self.out.append(self.dialect.diff(query.members, ()))
+
+    def forget_query(self) -> bool:
+        """It dies with its registry. Returns whether there was one."""
+        had = self.query is not None or self._wanted is not None
+        self.query = self._wanted = None
+        return had
 
     def _unsubscribe(self) -> None:
-        if self.query is not None:
-            self._edge.network.registry.unwatch(self.query, self)
-            self.query = None
+        for query in (self.query, self._wanted):
+            if query is not None:
+                self._edge.network.registry.unwatch(query, self)
+        self.query = self._wanted = None

@@ -19,6 +19,7 @@ QUERY: Final = 1
 DIFF: Final = 2
 ERROR: Final = 3
 MOST_KEY_CHARACTERS: Final = 1024
+READ_BYTES: Final = 64 << 10  # that were read before they are dropped from the buffer
 
 Changes = dict[str, Value | None]
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
@@ -110,56 +111,73 @@ class Decoder:
         self._skipper = msgpack.Unpacker(max_buffer_size=0)  # bounded by `feed`, which can name the limit
         self._type: int | None = None  # dialect (b): the byte before the map
         self._begun = False
+        self._first: int | None = None  # byte of the connection, until it is looked at
         self._ended = False
 
-    def feed(self, data: bytes) -> list[Publish | Subscribe | Fault]:
-        """After a fatal fault it takes nothing any more."""
-        found: list[Publish | Subscribe | Fault] = []
+    def add(self, data: bytes) -> None:
+        """More has come. After a fatal fault nothing is taken any more."""
         if self._ended:
-            return found
+            return
         if not self._begun and data:
             self._begun = True
-            first = data[0]
-            if first in _TYPE_BYTES:
+            self._first = data[0]
+            if self._first in _TYPE_BYTES:
                 self.dialect = TYPED
-            elif not (0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB or first in _ARRAY):
-                return self._end(
-                    found, f"a connection begins with a string, an array of three or a type byte 0 to 2, not {first:#x}"
-                )
         self._buffer += data
         self._skipper.feed(data)
+
+    def next(self) -> Publish | Subscribe | Fault | None:
+        """Returns what comes next; None until more has come."""
+        if self._ended:
+            return None
+        first = self._first
+        if first is not None:
+            self._first = None
+            if not (first in _TYPE_BYTES or 0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB or first in _ARRAY):
+                text = f"a connection begins with a string, an array of three or a type byte 0 to 2, not {first:#x}"
+                return self._end(text)
         while True:
             try:
                 self._skipper.skip()
             except msgpack.OutOfData:
-                break
+                self._drop_read()
+                return self._too_large() if len(self._buffer) > self._most else None
             except (ValueError, msgpack.StackError) as error:
-                return self._end(found, f"this is not MessagePack, or nested too deeply: {error}")
+                return self._end(f"this is not MessagePack, or nested too deeply: {error}")
             end = self._skipper.tell()
             raw = bytes(self._buffer[self._start - self._base : end - self._base])
             self._start = end
+            if self._start - self._base > READ_BYTES:
+                self._drop_read()
             if len(raw) > self._most:
-                return self._too_large(found)
+                return self._too_large()
             try:
                 message = self._message(raw)
             except _Wrong as wrong:
                 message = Fault(str(wrong), wrong.fatal)
+                self._ended = wrong.fatal
             if message is not None:
-                found.append(message)
-                if isinstance(message, Fault) and message.fatal:
-                    self._ended = True
-                    return found
+                return message
+
+    def feed(self, data: bytes) -> list[Publish | Subscribe | Fault]:
+        """Adds data, and returns all that can be read then."""
+        self.add(data)
+        found: list[Publish | Subscribe | Fault] = []
+        while (message := self.next()) is not None:
+            found.append(message)
+        return found
+
+    def _drop_read(self) -> None:
         del self._buffer[: self._start - self._base]
         self._base = self._start
-        return self._too_large(found) if len(self._buffer) > self._most else found
 
-    def _too_large(self, found: list[Publish | Subscribe | Fault]) -> list[Publish | Subscribe | Fault]:
-        return self._end(found, f"a message has at most {self._most} bytes here (--max-message)")
+    def _too_large(self) -> Fault:
+        return self._end(f"a message has at most {self._most} bytes here (--max-message)")
 
-    def _end(self, found: list[Publish | Subscribe | Fault], text: str) -> list[Publish | Subscribe | Fault]:
+    def _end(self, text: str) -> Fault:
         self._ended = True
         self._buffer.clear()
-        return [*found, Fault(text, fatal=True)]
+        return Fault(text, fatal=True)
 
     def _message(self, raw: bytes) -> Publish | Subscribe | Fault | None:
         if self.dialect is ARRAYS:

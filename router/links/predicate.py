@@ -22,6 +22,8 @@ Matches = Callable[[Metadata], bool]
 Needs = tuple[str, frozenset[str]]
 
 MOST_CHARACTERS: Final = 8192
+MOST_PROGRAM: Final = 1_000  # instructions of all regular expressions together
+MOST_STEPS: Final = 4_000_000  # octets of a value, for each instruction: RE2 takes 1 to 3 ns for one at the worst
 KNOWN: Final = 64  # values whose result one `like` keeps
 KNOWN_CHARACTERS: Final = 256  # no longer ones
 MOST_WORDS: Final = 800
@@ -77,7 +79,8 @@ class Predicate:
     Attributes:
         text: As it was written.
         keys: The keys that it names. Nothing else of the metadata can change its result.
-        matches: Says whether metadata match it.
+        matches: Says whether metadata match it. They do where to look for that would take too long: a value with more
+            octets than `MOST_STEPS` divided by the instructions of the regular expressions.
         matches_nothing: Whether a publisher with none of its keys matches.
         needs: A key and values of which it must have one for the predicate to match; None: there is no such key.
 
@@ -97,9 +100,15 @@ class Predicate:
             node: _Node = _PARSER.parse(text)  # type: ignore[assignment]  # what `_Builder` makes
         except UnexpectedInput as error:
             raise _unexpected(error, text) from None
+        program = sum(each.program for each in node.expressions)
+        if program > MOST_PROGRAM:
+            text = f"its regular expressions have {program} instructions together, {MOST_PROGRAM} at most"
+            raise PredicateError(text, 1, 1)
+        for each in node.expressions:
+            each.longest = MOST_STEPS // program
         self.text = text
         self.keys = frozenset(node.keys)
-        self.matches = node.matches
+        self.matches = _bounded(node.matches) if node.expressions else node.matches
         self.needs = node.needs
         self.matches_nothing = node.matches({})
 
@@ -115,11 +124,55 @@ def as_text(value: object) -> str | None:
     return repr(float(value)) if isinstance(value, float) else None
 
 
+class _TooLongError(Exception):
+    """A value has too many octets for the regular expressions of its predicate."""
+
+
+def _bounded(found: Matches) -> Matches:
+    def matches(metadata: Metadata) -> bool:
+        try:
+            return found(metadata)
+        except _TooLongError:
+            return True
+
+    return matches
+
+
+class _Expression:
+    """One regular expression. longest: octets of a value that is searched."""
+
+    __slots__ = ("_known", "_required", "_search", "longest", "program")
+
+    def __init__(self, compiled: Any, required: str) -> None:
+        self._search = compiled.search
+        self._required = required
+        self._known: dict[str, bool] = {}  # a key that has not changed has the value that was searched before
+        self.program: int = compiled.programsize
+        self.longest = 0
+
+    def found_in(self, value: str) -> bool:
+        if self._required not in value:
+            return False
+        known = self._known
+        result = known.get(value)
+        if result is None:
+            octets = value.encode()
+            if len(octets) > self.longest:
+                raise _TooLongError
+            result = self._search(octets) is not None
+            if len(value) <= KNOWN_CHARACTERS:
+                if len(known) >= KNOWN:
+                    known.clear()
+                known[value] = result
+        return result
+
+
 class _Node(NamedTuple):
     matches: Matches
     keys: tuple[str, ...]
     depth: int = 1
     needs: Needs | None = None
+    expressions: tuple[_Expression, ...] = ()
 
 
 @v_args(inline=True)
@@ -138,7 +191,8 @@ class _Builder(Transformer[Token, _Node]):
         needs = [node.needs for node in nodes if node.needs is not None]
         values = frozenset[str]().union(*(values for _, values in needs))
         same = len(needs) == len(nodes) and len({key for key, _ in needs}) == 1
-        return _Node(matches, _keys(nodes), _depth(nodes), (needs[0][0], values) if same else None)
+        needed = (needs[0][0], values) if same else None
+        return _Node(matches, _keys(nodes), _depth(nodes), needed, _expressions(nodes))
 
     def both(self, *nodes: _Node) -> _Node:
         functions = [node.matches for node in nodes]
@@ -150,11 +204,12 @@ class _Builder(Transformer[Token, _Node]):
             return True
 
         needs = [node.needs for node in nodes if node.needs is not None]
-        return _Node(matches, _keys(nodes), _depth(nodes), min(needs, key=lambda each: len(each[1]), default=None))
+        needed = min(needs, key=lambda each: len(each[1]), default=None)
+        return _Node(matches, _keys(nodes), _depth(nodes), needed, _expressions(nodes))
 
     def negation(self, node: _Node) -> _Node:
         matches = node.matches
-        return _Node(lambda metadata: not matches(metadata), node.keys, _depth([node]))
+        return _Node(lambda metadata: not matches(metadata), node.keys, _depth([node]), None, node.expressions)
 
     def nested(self, node: _Node) -> _Node:
         return node._replace(depth=_depth([node]))
@@ -187,33 +242,27 @@ class _Builder(Transformer[Token, _Node]):
             missing = "`like` needs google-re2 here, at the router or edge: pip install 'onceway[metadata]'"
             raise PredicateError(missing, *_place(value)) from None
         try:
-            search = re2.compile(_unquoted(value).encode(), options).search  # octets cost half of what strings do
+            compiled = re2.compile(_unquoted(value).encode(), options)  # octets cost half of what strings do
         except re2.error as error:
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
 
-        required = _required(_unquoted(value))
-        known: dict[str, bool] = {}  # a key that has not changed has the value that was searched before
+        expression = _Expression(compiled, _required(_unquoted(value)))
 
         def matches(metadata: Metadata) -> bool:
             value = metadata.get(name)
             found = value if type(value) is str else as_text(value)
-            if found is None or required not in found:
-                return False
-            result = known.get(found)
-            if result is None:
-                result = search(found.encode()) is not None
-                if len(found) <= KNOWN_CHARACTERS:
-                    if len(known) >= KNOWN:
-                        known.clear()
-                    known[found] = result
-            return result
+            return found is not None and expression.found_in(found)
 
-        return _Node(matches, (name,))
+        return _Node(matches, (name,), expressions=(expression,))
 
 
 def _keys(nodes: Iterable[_Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for node in nodes for key in node.keys))
+
+
+def _expressions(nodes: Iterable[_Node]) -> tuple[_Expression, ...]:
+    return tuple(each for node in nodes for each in node.expressions)
 
 
 def _depth(nodes: Iterable[_Node]) -> int:

@@ -13,14 +13,18 @@ from edges.metadata import exchange
 from edges.metadata.exchange import (
     ALIVE_S,
     FORGET_S,
+    MESSAGE_BYTES,
     MOST_KEYS,
+    PUBLISHER_OCTETS,
     SILENCE_S,
+    Account,
     Asked,
     Deliver,
     LocalPublishers,
     Lost,
     NetworkPublishers,
     TooManyKeys,
+    TooMuch,
 )
 from edges.metadata.registry import Registry
 from router.links.predicate import Predicate
@@ -93,6 +97,81 @@ def test_subscribers_with_one_predicate_share_it() -> None:
     assert registry.queries == 0
     registry.remove("p", diffs := {})
     assert diffs == {}
+
+
+def test_a_new_predicate_looks_at_some_publishers_at_a_time() -> None:
+    registry = Registry()
+    for number in range(5):
+        registry.put(f"{number}", {"a": f"{number % 2}"}, (), {})
+    query = registry.begin(Predicate("a = '0'"), "w")
+    assert not registry.test(query, "w", 2)
+    assert not query.watchers
+    registry.put("1", {"a": "0"}, ["a"], {})  # it was looked at
+    registry.put("4", {"a": "1"}, ["a"], {})  # it was not
+    registry.put("new", {"a": "0"}, (), {})
+    registry.remove("2", {})
+    registry.check_invariants()
+    assert not registry.test(query, "w", 2)
+    assert registry.test(query, "w", 2)
+    assert set(query.members) == {"0", "1", "new"}
+    registry.check_invariants()
+
+
+def test_who_no_longer_waits_for_a_predicate_takes_it_with_him() -> None:
+    registry = Registry()
+    for number in range(3):
+        registry.put(f"{number}", {"a": "1"}, (), {})
+    query = registry.begin(Predicate("has a"), "w")
+    assert not registry.test(query, "w", 1)
+    registry.unwatch(query, "w")
+    assert registry.queries == 0
+
+
+def test_the_publishers_of_one_client_have_a_bound_and_others_have_room() -> None:
+    limit = 100 * PUBLISHER_OCTETS
+    local = LocalPublishers("e", 1, lambda: 1, limit)
+    one, other = Account(), Account()
+    known: dict[str, None] = {}
+    with pytest.raises(TooMuch, match="no more memory for the publishers of one client"):
+        for number in range(100):
+            local.publish(known, f"{number}", {}, b"", one)
+    assert 5 < len(local) < 20
+    assert one.octets <= limit // 8
+    with pytest.raises(TooMuch):
+        local.publish(known, "0", {"a": "x" * limit}, b"", one)
+    local.publish({}, "another", {"a": "x"}, b"", other)
+    local.disconnected(known)
+    while local.waits:
+        local.message(0.0)
+    assert one.octets == 0
+    assert local.octets == other.octets > 0
+    assert len(local) == 1
+
+
+def test_whoever_has_gone_is_told_in_parts_and_a_publisher_that_is_back_before_is_another() -> None:
+    local, network = LocalPublishers("e", 1, lambda: 1), NetworkPublishers("e", 1, 0.0)
+    network.joined = True
+    query = network.registry.watch(Predicate("has a"), "w")
+    known: dict[str, None] = {}
+    count = 10 * MESSAGE_BYTES // 40
+    for number in range(count):
+        local.publish(known, f"{number:036}", {"a": "1"}, b"\xc0")
+    while local.waits:
+        network.receive(local.message(0.0).body, 0.0)  # type: ignore[union-attr]
+    assert len(query.members) == count
+    local.disconnected(known)
+    last = f"{0:036}"
+    local.publish({}, last, {"b": "1"}, b"\xc0")
+    parts = 0
+    while local.waits:
+        out = local.message(0.0)
+        assert out is not None
+        assert len(out.body) < 2 * MESSAGE_BYTES
+        network.receive(out.body, 0.0)
+        parts += 1
+    assert parts > 5
+    assert not query.members
+    assert len(local) == len(network.registry) == 1
 
 
 def test_a_publisher_has_so_many_keys_and_no_more() -> None:

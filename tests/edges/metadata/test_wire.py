@@ -194,3 +194,16 @@ def test_a_value_is_one_and_whole(value: object) -> None:
     assert not is_value(raw[:-1])
     assert is_value(msgpack.packb(1.5, use_single_float=True))
     assert not is_value(b"\xc1")
+
+
+def test_messages_are_read_one_by_one_and_what_was_read_is_dropped() -> None:
+    """So that others have a turn between two of them."""
+    decoder, count = Decoder(1 << 20), 20_000
+    decoder.add(msgpack.packb("has a") * count)
+    assert decoder.next() == Subscribe("has a")
+    whole = len(decoder._buffer)
+    for _ in range(count - 1):
+        assert decoder.next() == Subscribe("has a")
+    assert len(decoder._buffer) < whole
+    assert decoder.next() is None
+    assert not decoder._buffer
