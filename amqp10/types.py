@@ -192,21 +192,21 @@ class Map(MutableMapping[Any, Any]):
         self.update(entries)
 
     def __getitem__(self, key: Any) -> Any:
-        entry = self._entries.get(_place_of(key))
+        entry = self._entries.get(place_of(key))
         if entry is None:
             raise KeyError(key)
         return entry[1]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        place = _place_of(key)
+        place = place_of(key)
         self._entries[place] = (self._entries.get(place, (key,))[0], value)
 
     def __delitem__(self, key: Any) -> None:
-        if self._entries.pop(_place_of(key), None) is None:
+        if self._entries.pop(place_of(key), None) is None:
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return _place_of(key) in self._entries
+        return place_of(key) in self._entries
 
     def __iter__(self) -> Iterator[Any]:
         return (key for key, _ in self._entries.values())
@@ -223,7 +223,7 @@ class Map(MutableMapping[Any, Any]):
         return f"Map({{{', '.join(f'{key!r}: {value!r}' for key, value in self._entries.values())}}})"
 
 
-def _place_of(key: Any) -> str | bytes:
+def place_of(key: Any) -> str | bytes:
     """What stands for a key: equal for equal keys, and hashed with the secret. TypeError where a dict raises it."""
     if isinstance(key, str):
         return key

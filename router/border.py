@@ -152,11 +152,21 @@ class Border:
 class _Judged:
     """A selection whose errors reject the message that they are about."""
 
-    __slots__ = ("_border", "_selection")
+    __slots__ = ("_border", "_selection", "needs")
 
     def __init__(self, border: Border, selection: Selection) -> None:
         self._border = border
         self._selection = selection
+        needs = selection.needs
+        self.needs = None if needs is None else needs._replace(values_of=self._values_of)
+
+    def _values_of(self, payloads: Sequence[bytes], name: str) -> frozenset[str | bytes] | None:
+        """Where it fails, each subscription is asked, and rejects the message."""
+        assert self._selection.needs is not None
+        try:
+            return self._selection.needs.values_of(payloads, name)
+        except Exception:
+            return None
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`."""

@@ -404,7 +404,7 @@ PREDICATES: Final[dict[str, Callable[[int], str]]] = {
 def of_filters() -> Iterator[Case]:
     def selector(text: str) -> None:
         try:
-            compile_selector(text)(lambda name: "aaaaaaaaa" * 9)
+            compile_selector(text)[0](lambda name: "aaaaaaaaa" * 9)
         except SelectorError:
             pass
 

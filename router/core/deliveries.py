@@ -7,6 +7,7 @@ one subscription's state is in `router.core.subscriber`, the log in `router.core
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
@@ -19,6 +20,7 @@ from router.core.large import STREAM_IDLE_S, Body, Partial
 from router.core.passage import DOES_NOT_GO_ON, Passage
 from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
 from router.core.presettled import take_presettled
+from router.core.selecting import Values
 from router.core.subscriber import Subscriber
 from router.core.traffic import Accept, Data, Rejection, Settle
 
@@ -38,7 +40,9 @@ class Deliveries:
         self.log: Arrivals = Arrivals(self.core.name)
         self.arrived_at = Timeline()
         self.counters = address.counters
-        self.blocker: Subscriber | None = None  # the first that owed something when tokens were last released
+        # All subscribers, the one first that owed something when tokens were last released: behind it are those that
+        # were not asked since, so that one round of all is enough for a message. Empty: it has to be made.
+        self._ring: deque[Subscriber] = deque()
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
         self.accepts: dict[str, list[Rejection]] = {}
         self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
@@ -91,7 +95,20 @@ class Deliveries:
         if publisher.special_subscribers:
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
-        for subscriber in list(self.ready):
+        ready = list(self.ready)
+        if not (message.open or message.message_format):
+            found: Values = {}
+            payloads = message.payloads
+            ready = [
+                each
+                for each in ready
+                if each.selecting is None
+                or each.selecting.needs is None
+                or not each.selecting.passes_by(each, start, stop, found, payloads)
+            ]
+            if found:
+                self.release_tokens([(start, stop)], None)
+        for subscriber in ready:
             subscriber.pump(cache)
 
     def on_part(self, sender: str, message: m.Part) -> None:
@@ -445,20 +462,22 @@ class Deliveries:
     def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
         """Answers those of these open positions that no subscription here owes any more (protocol 6.3). This one has
         just ceased to owe them."""
-        left = ranges
-        if self.blocker is not None:  # asked first: it usually still owes something
-            left = self.blocker.owes.missing(left)
-        if not left:
-            return
-        for other in self.subscribers.values():
-            if other is not subscriber:
-                left = other.owes.missing(left)
+        left, ring = ranges, self._ring
+        if not ring:
+            ring.extend(self.subscribers.values())
+        for _ in range(len(ring)):
+            if ring[0] is not subscriber:
+                left = ring[0].owes.missing(left)
                 if not left:
-                    self.blocker = other
                     return
+            ring.rotate(-1)
         for run, start, stop in self.log.accepted(left):
             self._accept(run, start, stop)
         self.core.touch(self.address)
+
+    def subscribers_changed(self) -> None:
+        """One has come or gone."""
+        self._ring.clear()
 
     def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
         pending = self.accepts.setdefault(run.ingress, [])
@@ -509,11 +528,14 @@ class Deliveries:
                 early = self.log.open.overlap(low, high)
                 freed = []
                 for subscriber in self.subscribers.values():
-                    if subscriber.passage is not None and subscriber.passage.void(low, high):
+                    passage = subscriber.passage
+                    holds = passage is not None and (passage.passed_by or passage.partial is not None)
+                    if passage is not None and holds and passage.void(low, high):
                         freed.append(subscriber)
                     if early:
                         subscriber.owes.remove(low, high)
-                    subscriber.settle_positions(low, high)
+                    if subscriber.unsettled.starts:
+                        subscriber.settle_positions(low, high)
                     if subscriber.bound:
                         self._settle_bound(subscriber, low, high)
                 self.core.payload_bytes -= self.log.forget(run, low, high)
@@ -607,6 +629,7 @@ class Deliveries:
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
             for publisher_id in subscriber.irregular:
                 assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
+        assert not self._ring or {*self._ring} == {*subscribers.values()}
         owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
         assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
         assert all(subscribers.get(each.name) is each for each in self.ready)

@@ -106,6 +106,7 @@ class Egress:
         subscriber.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
+        self.deliveries.subscribers_changed()
         core.subscribers[port] = subscriber
         for publisher in address.publishers.entries.values():
             publisher.special_subscribers[subscriber] = None
@@ -490,8 +491,7 @@ class Egress:
         del self.subscribers[subscriber.name]
         subscriber.presettled.clear()
         self.deliveries.ready.pop(subscriber, None)
-        if self.deliveries.blocker is subscriber:
-            self.deliveries.blocker = None
+        self.deliveries.subscribers_changed()
         for publisher in self.address.publishers.entries.values():
             publisher.special_subscribers.pop(subscriber, None)
         self._announce_lost(announcement, subscriber)

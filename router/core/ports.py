@@ -12,7 +12,7 @@ publisher, and the outgoing tag towards a subscriber (protocol 1.7). Read `route
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
@@ -203,8 +203,22 @@ Unwanted = tuple[int, int, Outcome]
 """From an index to the one behind the last, and what counts as its outcome for each: ACCEPTED or REJECTED."""
 
 
+class Needs(NamedTuple):
+    """A property of which a message must have one value to be wanted: `value` is among what `values_of` returns for it.
+
+    `values_of(payloads, name)` does the same for all selections: one call per property finds who may want a message, of
+    any number of subscriptions. None: it cannot say, and each is asked."""
+
+    name: str
+    value: str | bytes
+    values_of: Callable[[Sequence[bytes], str], frozenset[str | bytes] | None]
+
+
 class Selection(Protocol):
     """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5, 6.4.7)."""
+
+    needs: Needs | None
+    """Holds of messages of format 0. None: any message may be wanted."""
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Returns the indexes of those that it does not get, ascending. The same message has the same answer for as

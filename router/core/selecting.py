@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
 
 
+Values = dict[str, frozenset[str | bytes] | None]
+"""Name of a property -> the values that some messages have of it; None: it cannot be said."""
+
+
 class Selecting:
     """One subscription's. `selected`: below this log position `owes` has only what is wanted."""
 
-    __slots__ = ("selected", "selection")
+    __slots__ = ("needs", "selected", "selection")
 
     def __init__(self, selection: Selection, selected: int) -> None:
         self.selection = selection
+        self.needs = selection.needs
         self.selected = selected
 
     def select(self, subscriber: Subscriber) -> None:
@@ -48,6 +53,23 @@ class Selecting:
         released = [each for start, stop in unwanted for each in subscriber.owes.remove(start, stop)]
         if released:
             subscriber.deliveries.release_tokens(released, subscriber)
+
+    def passes_by(self, subscriber: Subscriber, start: int, stop: int, found: Values, payloads: list[bytes]) -> bool:
+        """Whether nothing that has just come, at the end of the log, is wanted, as one look at its properties for all
+        subscriptions says; then it is answered for. found: what is known of these payloads."""
+        needs, passage = self.needs, subscriber.passage
+        if needs is None or self.selected != start or not subscriber.answered or subscriber.skip.starts:
+            return False
+        if passage is not None and (passage.passed_by or passage.partial is not None):
+            return False
+        if needs.name not in found:
+            found[needs.name] = needs.values_of(payloads, needs.name)
+        values = found[needs.name]
+        if values is None or needs.value in values:
+            return False
+        self.selected = stop
+        subscriber.owes.remove(start, stop)
+        return True
 
     def outcome_of(self, payload: bytes, message_format: int) -> Outcome | None:
         """Returns what counts as the outcome of a message that it does not get; None where it gets it."""

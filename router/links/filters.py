@@ -17,9 +17,9 @@ from amqp10.annotations import APPLICATION_PROPERTIES, FOOTER
 from amqp10.encoder import encode_value
 from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
 from amqp10.sections import REMEMBERED, Glance
-from amqp10.types import Described, Symbol, ULong
+from amqp10.types import Described, Symbol, ULong, place_of
 from router import names
-from router.core.ports import Outcome, Unwanted
+from router.core.ports import Needs, Outcome, Unwanted
 
 Wants = Callable[[Glance], bool]
 
@@ -54,11 +54,13 @@ _JMS: Final = {
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants")
+    __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants", "needs")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
         """most_bytes: the receiver's max-message-size; 0: any."""
         self._wants = wants
+        needs = [each.needs for each in wants if isinstance(each, _Selector) and each.needs is not None]
+        self.needs = needs[0] if needs else None
         self._most_bytes = most_bytes
         # Messages often begin alike, and so are judged alike: the sections of the last one that count, and its verdict.
         self._by_head = all(isinstance(each, _Partition) for each in wants)
@@ -155,16 +157,39 @@ def _text(value: Any) -> str:
 def _selector(value: Any, container: str) -> Wants:
     from router.links.selector import compile_selector  # lark, 50 ms of every start, and most routers see no selector
 
-    selected = compile_selector(_text(value))
+    return _Selector(*compile_selector(_text(value)))
 
-    def wants(glance: Glance) -> bool:
-        def lookup(name: str) -> Any:
-            found = glance.application_properties.get(name)
-            return _header_of(glance, name) if found is None else found
 
-        return selected(lookup) is True
+class _Selector:
+    """Whether a selector selects a message. `needs`: what the message must have for that, where it is one value."""
 
-    return wants
+    __slots__ = ("_evaluate", "needs")
+
+    def __init__(self, evaluate: Callable[[Callable[[str], Any]], Any], needs: tuple[str, Any] | None) -> None:
+        self._evaluate = evaluate
+        self.needs = None if needs is None else Needs(needs[0], _place(needs[1]), _values_of)
+
+    def __call__(self, glance: Glance) -> bool:
+        return self._evaluate(lambda name: _looked_up(glance, name)) is True
+
+
+def _looked_up(glance: Glance, name: str) -> Any:
+    found = glance.application_properties.get(name)
+    return _header_of(glance, name) if found is None else found
+
+
+def _values_of(payloads: Sequence[bytes], name: str) -> frozenset[str | bytes] | None:
+    try:
+        return frozenset([_place(_looked_up(Glance(payload), name)) for payload in payloads])
+    except DecodeError:
+        return None
+
+
+def _place(value: Any) -> str | bytes:
+    """Of a value, equal for those that a selector's `=` finds equal; what it finds equal to nothing is an empty one."""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return place_of(value) if isinstance(value, str | int | float) else b""
 
 
 def _predicate(value: Any, container: str) -> Wants:

@@ -93,8 +93,9 @@ class SelectorError(ValueError):
     """What was written is no selector: the text names line and column, counted from 1."""
 
 
-def compile_selector(text: str) -> Evaluate:
-    """Compiles a selector.
+def compile_selector(text: str) -> tuple[Evaluate, tuple[str, Any] | None]:
+    """Compiles a selector. Returns with it a property and the value that it must have for the selector to select
+    (`name = literal`, alone or with AND); None: there is no such one.
 
     Raises:
         SelectorError: It is no selector.
@@ -108,7 +109,7 @@ def compile_selector(text: str) -> Evaluate:
         node: _Node = _parser().parse(text)  # type: ignore[assignment]  # what `_Builder` makes
     except UnexpectedInput as error:
         raise _unexpected(error, text) from None
-    return node.evaluate
+    return node.evaluate, node.needs
 
 
 class _Node(NamedTuple):
@@ -118,6 +119,7 @@ class _Node(NamedTuple):
     depth: int = 1
     key: str | None = None
     constant: str | int | float | bool | None = None
+    needs: tuple[str, Any] | None = None
 
 
 def _deeper(*nodes: _Node) -> int:
@@ -200,7 +202,8 @@ class _Builder(Transformer[Token, _Node]):
         return _Node(_joined([node.evaluate for node in nodes], decisive=True), _deeper(*nodes))
 
     def both(self, *nodes: _Node) -> _Node:
-        return _Node(_joined([node.evaluate for node in nodes], decisive=False), _deeper(*nodes))
+        needs = next((node.needs for node in nodes if node.needs is not None), None)
+        return _Node(_joined([node.evaluate for node in nodes], decisive=False), _deeper(*nodes), needs=needs)
 
     def negation(self, node: _Node) -> _Node:
         evaluate = node.evaluate
@@ -212,7 +215,8 @@ class _Builder(Transformer[Token, _Node]):
     def compared(self, left: _Node, sign: Token, right: _Node) -> _Node:
         name, a, b = str(sign), left.evaluate, right.evaluate
         if left.key is not None and right.constant is not None:
-            return _Node(_compared_with(left.key, name, right.constant))
+            needs = (left.key, right.constant) if name == "=" else None
+            return _Node(_compared_with(left.key, name, right.constant), needs=needs)
         return _Node(lambda lookup: _ordered(name, a(lookup), b(lookup)), _deeper(left, right))
 
     def is_null(self, node: _Node) -> _Node:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, TopicTree
 from mqtt.topics import is_shared
-from router.core.ports import Outcome, Unwanted
+from router.core.ports import Needs, Outcome, Unwanted
 from router.json_text import write_json
 from router.mqtt.conversion import Unfit
 from router.mqtt.holding import octets_of_filter
@@ -196,9 +196,10 @@ def _joined(found: Iterable[Filter]) -> Match | None:
 class Wanted:
     """What a session gets of one address: the core's Selection. Filters may change; what was judged stays so."""
 
-    __slots__ = ("_address", "_filters", "_messages")
+    __slots__ = ("_address", "_filters", "_messages", "needs")
 
     def __init__(self, filters: Filters, messages: Messages, address: str) -> None:
+        self.needs: Needs | None = None
         self._filters = filters
         self._messages = messages
         self._address = address

@@ -235,6 +235,47 @@ def test_what_is_too_large_counts_as_rejected_and_what_is_filtered_out_does_not(
     assert Selection([], 100).unwanted([large, small, other], 5) == [(0, 1, Outcome.REJECTED), (2, 3, Outcome.REJECTED)]
 
 
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("colour = 'blue'", ("colour", "blue")),
+        ("size > 3 AND (colour = 'blue')", ("colour", "blue")),
+        ("size = 4.0", ("size", b"4")),
+        ("loud = TRUE AND size = 4", ("loud", b"true")),
+        ("colour = 'blue' OR size = 4", None),
+        ("NOT colour = 'blue'", None),
+        ("colour <> 'blue'", None),
+        ("colour = shade", None),
+    ],
+)
+def test_what_a_selector_needs_is_what_it_cannot_do_without(text: str, needs: tuple[str, str | bytes] | None) -> None:
+    _, wants = read_filters({Symbol("f"): described(SELECTOR, text)}, "me")
+    found = Selection(wants, 0).needs
+    assert (None if found is None else found[:2]) == needs
+
+
+@pytest.mark.parametrize(
+    "value", ["blue", Symbol("blue"), 4, ULong(4), 4.0, 4.5, True, 1, None, -0.0, 0, 1 << 62, [4], b"4"]
+)
+@pytest.mark.parametrize("literal", ["'blue'", "4", "4.0", "4.5", "TRUE", "1", "0", "4611686018427387904", "'4'"])
+def test_what_the_table_leaves_out_the_selector_would_not_select(value: Any, literal: str) -> None:
+    one = message(x=value)
+    _, wants = read_filters({Symbol("f"): described(SELECTOR, f"x = {literal}")}, "me")
+    selection = Selection(wants, 0)
+    assert selection.needs is not None
+    values = selection.needs.values_of([message().encode(), one.encode()], "x")
+    assert values is not None
+    assert (selection.needs.value in values) is (not selection.unwanted([one.encode()], 0))
+
+
+def test_a_header_that_is_no_property_is_in_the_table_and_what_cannot_be_read_is_not() -> None:
+    _, wants = read_filters({Symbol("f"): described(SELECTOR, "amqp.subject = 'news'")}, "me")
+    needs = Selection(wants, 0).needs
+    assert needs is not None
+    assert needs.values_of([message(Properties(subject="news")).encode()], "amqp.subject") == {"news"}
+    assert needs.values_of([b"\x00St\xc1"], "amqp.subject") is None
+
+
 def test_unknown_filters_are_not_in_the_answer() -> None:
     asked = {
         Symbol("a"): described("example:colour", "blue"),

@@ -14,13 +14,16 @@ from amqp10.sections import Message
 from amqp10.termini import Source
 from amqp10.types import Described, Symbol
 from router.config import AddressConfig, RouterConfig
-from router.core.ports import MapState, Outcome, Unwanted
+from router.core.intervals import IntervalSet
+from router.core.ports import MapState, Needs, Outcome, Unwanted
 from tests.router.harness import Mesh, undecided
 from tests.router.links import make, payloads
 
 
 class Odd:
     """Wants bodies that end with an odd digit, and cannot take those that begin with `big`."""
+
+    needs: Needs | None = None
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -174,3 +177,64 @@ def test_a_receiver_gets_nothing_above_its_max_message_size() -> None:
     (told,) = p.seen(Dispositions)
     assert (told.first_id, told.last_id) == (0, 0)
     assert isinstance(told.state, Rejected)
+
+
+class Named(Odd):
+    """Wants bodies that begin with its name."""
+
+    def __init__(self, name: str, read: list[str]) -> None:
+        super().__init__()
+        self.read = read
+        self.name = name
+        self.needs = Needs("name", name, self.values_of)
+
+    def values_of(self, payloads: Sequence[bytes], name: str) -> frozenset[str | bytes]:
+        self.read += [payload.decode() for payload in payloads]
+        return frozenset(payload[:1].decode() for payload in payloads)
+
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
+        self.judged += [payload.decode() for payload in payloads]
+        return [
+            (i, i + 1, Outcome.ACCEPTED)
+            for i, payload in enumerate(payloads)
+            if not payload.startswith(self.name.encode())
+        ]
+
+
+def test_a_table_finds_who_may_want_a_message_and_nobody_else_is_asked() -> None:
+    mesh, read = Mesh("ab"), []  # type: ignore[var-annotated]
+    selections = [Named(name, read) for name in "mnop"]
+    readers = [mesh.subscriber("b", f"s{i}", selection=each) for i, each in enumerate(selections)]
+    publisher = mesh.publisher("a")
+    for body in ("m0", "n1", "x2"):
+        publisher.send(body)
+    publisher.send("m3", "n4")
+    assert [each.bodies() for each in readers] == [["m0", "m3"], ["n1", "n4"], [], []]
+    assert read == ["m0", "n1", "x2", "m3", "n4"], "once for all of them"
+    assert [each.judged for each in selections] == [["m0", "m3", "n4"], ["n1", "m3", "n4"], [], []]
+    assert sorted(publisher.told) == [0, 1, 2, 3, 4]
+    publisher.settle(0, 4)
+    mesh.assert_settled()
+
+
+def test_one_round_of_all_subscriptions_is_enough_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    missing = IntervalSet.missing
+
+    def counted(self: IntervalSet, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        nonlocal asked
+        asked += 1
+        return missing(self, ranges)
+
+    mesh = Mesh("ab")
+    readers = [mesh.subscriber("b", f"s{i}", selection=Odd()) for i in range(100)]
+    publisher = mesh.publisher("a")
+    monkeypatch.setattr(IntervalSet, "missing", counted)
+    publisher.send("m2")
+    publisher.send("m1")
+    assert [each.bodies() for each in readers] == [["m1"]] * 100
+    assert sorted(publisher.told) == [0, 1]
+    assert asked < 2_000, "not 100 * 100"
+    monkeypatch.undo()
+    publisher.settle(0, 1)
+    mesh.assert_settled()

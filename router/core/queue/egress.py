@@ -73,6 +73,7 @@ class QueueEgress(Egress):
         nobody = self.subscribers.get(NOBODY)
         if nobody is not None and not nobody.irregular:
             del self.subscribers[NOBODY]
+            self.deliveries.subscribers_changed()
             for publisher in self.address.publishers.entries.values():
                 publisher.special_subscribers.pop(nobody, None)
 
@@ -82,6 +83,7 @@ class QueueEgress(Egress):
         nobody = self.subscribers.get(NOBODY)
         if nobody is None:
             nobody = self.subscribers[NOBODY] = Nobody(self.address)
+            self.deliveries.subscribers_changed()
             for publisher in self.address.publishers.entries.values():
                 publisher.special_subscribers[nobody] = None
         assert isinstance(nobody, Nobody)
