@@ -19,6 +19,7 @@ No exceptions to these are known. Two checks would show one: states that were pu
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
@@ -105,7 +106,7 @@ def _records(records: Records) -> dict[str, Any]:
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
     """Whom it asks first who owes something decides nothing."""
-    return {"_ring": ()}
+    return {"_ring": deque()}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
