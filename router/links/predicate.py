@@ -26,8 +26,8 @@ MOST_PROGRAM: Final = 1_000  # instructions of all regular expressions together
 MOST_STEPS: Final = 4_000_000  # octets of a value, for each instruction: RE2 takes 1 to 3 ns for one at the worst
 KNOWN: Final = 64  # values whose result one `like` keeps
 KNOWN_CHARACTERS: Final = 256  # no longer ones
-MOST_WORDS: Final = 800
-"""Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
+MOST_WORDS: Final = 1600
+"""Keys, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
 MOST_DEPTH: Final = 100  # of parentheses and `not`: their evaluation is recursive
 
 _GRAMMAR: Final = r"""

@@ -103,7 +103,7 @@ class Tracer:
             change = {"call": 1, "return": -1}.get(event, 0)
             if code.co_name == "input":
                 self._inputs += change
-            elif code.co_name in ("ask", "each", "unwanted"):
+            elif code.co_name in ("ask", "each", "unwanted", "_values_of"):
                 self._questions += change
         elif event == "call" and code.co_filename.startswith(LAYERS) and frame.f_back is not None:
             if self._questions or (self._inputs and self._core.entered is None):

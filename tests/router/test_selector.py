@@ -135,7 +135,7 @@ def test_size_and_depth_are_bounded() -> None:
         "not " * 101 + "cheap",
         "- " * 101 + "weight = 1",
         "1" * 9_000,
-        "1+" * 400,
+        "1+" * 401,
     ):
         with pytest.raises(SelectorError, match=r"deeper|characters|800 words"):
             compile_selector(text)
