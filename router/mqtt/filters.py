@@ -114,14 +114,16 @@ class Filters:
     def add(self, one: Filter) -> bool:
         """Enters a filter, in place of one with the same text. Returns whether there was one."""
         text = one.options.topic_filter
+        # nothing is called between the first change and the last: where a call fails, `clear` finds what is entered
+        octets, form, shared = octets_of_filter(one), len(one.form) + 1, is_shared(text)
         known = self.remove(text)
         self.by_text[text] = one
-        self.octets += octets_of_filter(one)
+        self.octets += octets
         for address in one.addresses:
             self._by_address.setdefault(address, {})[text] = one
-            self._octets[address] = self._octets.get(address, 0) + len(one.form) + 1
+            self._octets[address] = self._octets.get(address, 0) + form
             self._shared.pop(address, None)
-        if not is_shared(text):
+        if not shared:
             self._index.add(self, one)
         return known is not None
 
