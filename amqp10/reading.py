@@ -145,7 +145,7 @@ class Reader:
             stop = offset + size
             if stop > end and size <= self._max_frame_size:
                 break
-            if left <= 0:
+            if left <= 0 and stop <= end:  # what breaks the rules is not waited for: it never becomes whole
                 self.more = True
                 break
             start = offset

@@ -62,3 +62,11 @@ def test_a_large_frame_behind_a_budget_that_was_used_up_is_read_as_a_whole() -> 
         events += connection.receive_data(b"", 0.0)
     assert len([event for event in events if isinstance(event, LinkAttaching)]) == 1
     assert connection.reader.buffered == 100
+
+
+def test_a_frame_that_is_too_large_is_told_of_where_a_budget_was_used_up_before_it() -> None:
+    connection = listening(1)
+    connection.receive_data(AMQP_HEADER + encode_frame(AMQP_FRAME, 0, Open("c").encode()), 0.0)
+    assert not connection.receive_data(EMPTY_FRAME + b"\x7f\xff\xff\xff\x02\x00\x00\x00", 0.0)[1:]
+    assert connection.closing
+    assert not connection.reader.more
