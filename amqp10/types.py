@@ -229,7 +229,9 @@ def place_of(key: Any) -> str | bytes:
         return key
     if isinstance(key, bytes):
         return b"b" + key
-    if isinstance(key, float) and key.is_integer():
+    if isinstance(key, float):
+        if not key.is_integer():
+            return b"v" + repr(float(key)).encode()  # a Float is equal to a double
         key = int(key)
     if isinstance(key, int):
         return b"%d" % key

@@ -9,7 +9,7 @@ import pytest
 
 from amqp10.errors import DecodeError, RemoteProtocolError
 from amqp10.sections import Glance, Header, Message, Properties
-from amqp10.types import Described, Symbol, Timestamp, ULong
+from amqp10.types import Described, Float, Symbol, Timestamp, ULong
 from router import names
 from router.core.ports import Outcome
 from router.links.filters import Selection, matches_words, partition_of, read_filters
@@ -255,7 +255,8 @@ def test_what_a_selector_needs_is_what_it_cannot_do_without(text: str, needs: tu
 
 
 @pytest.mark.parametrize(
-    "value", ["blue", Symbol("blue"), 4, ULong(4), 4.0, 4.5, True, 1, None, -0.0, 0, 1 << 62, [4], b"4"]
+    "value",
+    ["blue", Symbol("blue"), 4, ULong(4), 4.0, 4.5, Float(4.0), Float(4.5), True, 1, None, -0.0, 0, 1 << 62, [4], b"4"],
 )
 @pytest.mark.parametrize("literal", ["'blue'", "4", "4.0", "4.5", "TRUE", "1", "0", "4611686018427387904", "'4'"])
 def test_what_the_table_leaves_out_the_selector_would_not_select(value: Any, literal: str) -> None:
