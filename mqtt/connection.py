@@ -293,7 +293,10 @@ class ServerConnection:
         if awaited is not None:
             assert isinstance(packet, Acknowledgement)
             if awaited == _AWAITS_PUBCOMP and packet.packet_id in self._unasked:
-                del self._unasked[packet.packet_id]
+                if self._outgoing.get(packet.packet_id) == _AWAITS_PUBCOMP:
+                    del self._outgoing[packet.packet_id]  # who gets this takes it for free; the other one is to come
+                else:
+                    del self._unasked[packet.packet_id]
                 return packet  # whatever has this identifier meanwhile
             known = self._outgoing.get(packet.packet_id, awaited)
             if known != awaited and (known, awaited) != (_AWAITS_PUBCOMP, _AWAITS_PUBREC):  # a repeated PUBREC

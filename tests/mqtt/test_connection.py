@@ -356,3 +356,16 @@ def test_identifier_of_a_pubrec_of_nothing_is_free() -> None:
     assert client.says(Pubcomp(1)) == [Pubcomp(1)]  # it is of that PUBREL
     assert client.says(Puback(1)) == [Puback(1)]
     assert client.server.state == OPEN
+
+
+def test_identifier_of_a_pubrec_of_nothing_is_free_again_when_its_message_is_released_by_the_pubcomp_of_that() -> None:
+    client = Client().connected()
+    client.says(Pubrec(1))
+    client.server.send(Pubrel(1, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+    for _ in range(2):
+        client.server.send(Publish("a", b"x", 2, packet_id=1))
+        client.says(Pubrec(1))
+        client.server.acknowledge(Pubrel, 1)
+        assert client.says(Pubcomp(1)) == [Pubcomp(1)]
+    assert client.says(Pubcomp(1)) == [Pubcomp(1)]
+    assert client.server.state == OPEN
