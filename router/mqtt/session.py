@@ -478,7 +478,9 @@ class Session:
 
     def _leave(self, address: str, now: float) -> None:
         """It needs nothing of this address any more. What its client has not acknowledged to the end goes on."""
-        subscriber = self.subscribers[address]
+        subscriber = self.subscribers.get(address)
+        if subscriber is None:  # lost while an UNSUBSCRIBE was handled in parts
+            return
         self._give_back(subscriber, now)
         if (subscriber.shares or self.persists) and self._may_hold_of(subscriber):
             self._leaving[address] = None

@@ -137,6 +137,24 @@ def test_a_subscribe_of_many_filters_is_handled_in_parts(lost: bool) -> None:
     assert subscribe(again, *texts[:300], qos=1) == [Reason.GRANTED_QOS_1] * 300
 
 
+def test_a_subscription_may_be_lost_while_an_unsubscribe_is_handled_in_parts() -> None:
+    world = World(topics={"a": "aa", "b": "bb"})
+    client = world.connect("s", properties=LASTING)
+    texts = ["b/x", *[f"a/{i}" for i in range(PART)]]
+    client.send(Subscribe(1, [Subscription(text, 1) for text in texts]))
+    session = client.connection.session
+    assert session is not None
+    client.connection.receive_data(encode(Unsubscribe(2, texts), 5), world.now)
+    assert session.is_busy
+    lost = session.subscribers["bb"]
+    lost.answered = False  # as while other routers are waited for
+    lost.detach("amqp:not-allowed", "", {}, True)
+    world.settle()
+    (answer,) = client.take()
+    assert isinstance(answer, Unsuback)
+    assert set(answer.reasons) == {Reason.SUCCESS}
+
+
 def test_many_small_subscribes_in_one_read_are_work_in_proportion() -> None:
     found = []
     for count in (200, 400, 800):
