@@ -111,6 +111,7 @@ class KeptSubscriber(MqttSubscriber):
                 continue
             if other is not None:
                 other.subscriber.released(other)
+                self.session.identifiers.octets -= other.octets
             one = Outgoing(self, 0, tag, None, 2)
             one.packet_id, one.state = packet_id, State.RELEASED if accepted else State.KEPT
             in_flight[packet_id] = self._held[tag] = one

@@ -33,7 +33,7 @@ class State(IntEnum):
 class Outgoing:
     """One delivery of QoS 1 or 2."""
 
-    __slots__ = ("delivery_id", "packet_id", "publish", "qos", "repeated", "state", "subscriber", "tag")
+    __slots__ = ("delivery_id", "octets", "packet_id", "publish", "qos", "repeated", "state", "subscriber", "tag")
 
     def __init__(
         self,
@@ -48,20 +48,26 @@ class Outgoing:
         self.tag = tag
         self.publish = publish  # without identifier; None: another router has sent it, and it has not come again
         self.qos = qos
+        self.octets = 0  # as counted while it has an identifier
         self.packet_id = 0  # 0: it has none yet
         self.state = State.SENT
         self.repeated = False  # the client may have it
 
 
 class Identifiers:
-    """The identifiers of one session, and what waits to be sent."""
+    """The identifiers of one session, and what waits to be sent.
 
-    __slots__ = ("_next", "in_flight", "waiting")
+    Attributes:
+        octets: Of the payloads of what is in flight.
+    """
+
+    __slots__ = ("_next", "in_flight", "octets", "waiting")
 
     def __init__(self) -> None:
         self.in_flight: dict[int, Outgoing] = {}  # by identifier; those that were sent in the order of that
         self.waiting: deque[Outgoing] = deque()  # to be sent, or sent again, in order
         self._next = 1
+        self.octets = 0
 
     def reserve(self, one: Outgoing) -> None:
         """Gives a delivery of QoS 2 an identifier of the upper half. Nothing is sent yet."""
@@ -70,6 +76,7 @@ class Identifiers:
         while one.packet_id in self.in_flight:
             one.packet_id = UPPER if one.packet_id == QUESTION - 1 else one.packet_id + 1
         self.in_flight[one.packet_id] = one
+        self._count(one)
 
     def preferred(self, tag: bytes) -> int:
         return identifier_of(tag)
@@ -78,6 +85,13 @@ class Identifiers:
         """It is not in flight any more."""
         if self.in_flight.get(one.packet_id) is one:
             del self.in_flight[one.packet_id]
+            self.octets -= one.octets
+            one.octets = 0
+
+    def _count(self, one: Outgoing) -> None:
+        if one.publish is not None and not one.octets:
+            one.octets = len(one.publish.payload)
+            self.octets += one.octets
 
     def unsent(self, subscriber: MqttSubscriber) -> list[Outgoing]:
         """Takes out what waits of a subscription and was never sent."""
@@ -91,12 +105,14 @@ class Identifiers:
         if one.packet_id:
             if not one.repeated:  # in the order of the first sending
                 self.in_flight[one.packet_id] = self.in_flight.pop(one.packet_id)
+            self._count(one)
             return
         while self._next in self.in_flight:
             self._next = self._next % (UPPER - 1) + 1
         one.packet_id = self._next
         self._next = self._next % (UPPER - 1) + 1
         self.in_flight[one.packet_id] = one
+        self._count(one)
 
     def send_again(self) -> None:
         """The client has connected again: what it has not answered comes first [MQTT-4.4.0-1, 4.6.0-1]."""

@@ -140,9 +140,11 @@ class MqttSubscriber:
             return 0
         # By number, and by octets: what is in flight to one client takes no more than what one publisher may send.
         session = self.session
-        in_flight = len(session.identifiers.in_flight)
-        left = max(session.service.config.window_bytes // self._size, 1) - in_flight
-        return max(min(session.room, BURST, max(BURST_BYTES // self._size, 1), left), 0)
+        octets = session.identifiers.octets
+        left = max(session.service.config.window_bytes - octets, 0) // self._size
+        if not octets:  # one of any size
+            left = max(left, 1)
+        return min(session.room, BURST, max(BURST_BYTES // self._size, 1), left)
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         self.detach(condition, description, info, True)

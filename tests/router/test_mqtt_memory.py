@@ -194,3 +194,19 @@ def test_a_client_is_not_read_while_many_of_its_subscribes_wait_for_another_rout
     network.exchange()
     assert not client.connection.is_busy
     assert [each.packet_id for each in client.take() if isinstance(each, Suback)] == [*range(1, MOST_ASKED + 1)]
+
+
+def test_small_messages_in_flight_leave_room_for_large_ones_of_another_address() -> None:
+    world = World(topics={"t": "tt", "image": "ii"}, window_bytes=MIB, memory_limit=64 * MIB)
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "t/#", "image/#", qos=1)
+    image = Publish("image/a", bytes(200_000), 1, packet_id=100)
+    publisher.send(image)  # so it is known how large they are
+    subscriber.send(Puback(subscriber.take()[0].packet_id))  # type: ignore[union-attr]
+    publisher.send(*[Publish("t/a", b"x", 1, packet_id=i + 1) for i in range(50)])
+    assert len(subscriber.take()) == 50
+    publisher.send(image)
+    assert [len(each.payload) for each in subscriber.take() if isinstance(each, Publish)] == [200_000]
+    identifiers = world.router.mqtt.sessions["s"].identifiers
+    subscriber.send(*[Puback(packet_id) for packet_id in identifiers.in_flight])
+    assert not identifiers.octets
