@@ -346,7 +346,7 @@ def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
 
 class Glance:
     """Sections before the body of one payload, each decoded when it is first looked at; DecodeError where it cannot be,
-    or has more than MAX_FIELD_VALUES values.
+    or has more than MAX_FIELD_VALUES values; application properties may have MOST_READ.
 
     An absent section is an empty one.
     """
@@ -430,7 +430,7 @@ def _glance_at_properties(value: bytes) -> Properties:
 
 @lru_cache(maxsize=1024)
 def _glance_at_application_properties(value: bytes) -> Mapping[str, Any]:
-    return _read_application_properties(value, 0, len(value))[0]
+    return _read_application_properties(value, 0, len(value), [MOST_READ])[0]
 
 
 _BODY: Final = 0

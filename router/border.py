@@ -26,6 +26,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 TOLD: Final = 100  # of questions that have failed, with a traceback: the messages that cause them may be many
+TELLING: Final = 64  # octets: fewer are what everybody sends, as a heartbeat is
 CLIENT, MESSAGE = "client", "message"  # what an error has ended
 FAILED: Final = "this router has met an error in what you sent; its log has it"
 REFUSED: Final = "what you have sent has ended a router: it is refused for a minute"
@@ -102,7 +103,8 @@ class Border:
     def ended(self) -> None:
         """An error has ended the router: notes what is in hand, with its digest."""
         if self._client is not None and self.memory[0] == IN_HAND:
-            digest = digest_of(self._given) if isinstance(self._given, bytes) else b""
+            given = self._given
+            digest = digest_of(given) if isinstance(given, bytes) and len(given) >= TELLING else b""
             document = _as_document(self._client, digest)
             self.memory[1 : 1 + len(document)] = document
             self.memory[0] = ENDED

@@ -23,7 +23,7 @@ Lookup = Callable[[str], Any]
 Evaluate = Callable[[Lookup], Any]
 
 MOST_CHARACTERS: Final = 8192
-MOST_WORDS: Final = 800
+MOST_WORDS: Final = 1600
 """Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
 MOST_DEPTH: Final = 100  # evaluation is recursive
 

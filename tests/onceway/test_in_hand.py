@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from onceway.state import in_hand
-from router.border import Border
+from router.border import TELLING, Border
 from router.suspects import digest_of
 from tests.router.borders import Broken, Idle, Told
+
+
+BAD = bytes(TELLING)
 
 
 class Client:
@@ -26,15 +29,15 @@ class Client:
         return {"client": "1.2.3.4:5", "user": self.user, "container": "c" * 5_000}
 
 
-def died(path: Path, handle: Callable[[Idle], None]) -> in_hand.Left | None:
-    """What a process leaves that ends while it handles `bad`, or behind that."""
+def died(path: Path, handle: Callable[[Idle], None], given: bytes = BAD) -> in_hand.Left | None:
+    """What a process leaves that ends while it handles this, or behind that."""
     child = os.fork()
     if child == 0:
         core = Idle()
         border = Border(core, Told())
         border.memory = in_hand.mapped(path)
         try:
-            border.input(Client(), lambda given, now: handle(core), b"bad", 0.0)
+            border.input(Client(), lambda given, now: handle(core), given, 0.0)
         except Broken:
             border.ended()
         finally:
@@ -52,7 +55,12 @@ def test_an_error_within_the_core_leaves_who_sent_it_and_its_digest(tmp_path: Pa
     path = in_hand.path_of(tmp_path, "a")
     assert in_hand.left(path) is None
     left = died(path, fail_within_the_core)
-    assert left == in_hand.Left("1.2.3.4:5", "ann", "c" * 100, digest_of(b"bad"), True)
+    assert left == in_hand.Left("1.2.3.4:5", "ann", "c" * 100, digest_of(BAD), True)
+
+
+def test_octets_that_everybody_sends_have_no_digest(tmp_path: Path) -> None:
+    left = died(in_hand.path_of(tmp_path, "a"), fail_within_the_core, b"\x00\x00\x00\x08\x02\x00\x00\x00")
+    assert left == in_hand.Left("1.2.3.4:5", "ann", "c" * 100, b"", True)
 
 
 def test_a_router_that_is_killed_leaves_what_it_had_in_hand(tmp_path: Path) -> None:

@@ -207,6 +207,12 @@ def test_what_cannot_be_read_is_let_through_by_no_filter() -> None:
     assert Selection(wants, 0).unwanted([odd, Message(b"x").encode()], 0) == [(0, 1, Outcome.ACCEPTED)]
 
 
+def test_a_message_of_many_properties_is_judged() -> None:
+    _, wants = read_filters({Symbol("s"): described(SELECTOR, "p1999 = 1999")}, "me")
+    many = Message(b"x", application_properties={f"p{i}": i for i in range(2_000)}).encode()
+    assert Selection(wants, 0).unwanted([many], 0) == []
+
+
 def test_each_message_is_judged_by_its_own_sections_whatever_the_one_before_was() -> None:
     _, wants = read_filters({SELECTOR: Described(SELECTOR, "n > 5")}, "c")
     selection = Selection(wants, 0)
