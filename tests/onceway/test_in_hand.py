@@ -14,7 +14,6 @@ from router.border import TELLING, Border
 from router.suspects import digest_of
 from tests.router.borders import Broken, Idle, Told
 
-
 BAD = bytes(TELLING)
 
 
