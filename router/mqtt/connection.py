@@ -448,7 +448,7 @@ class MqttConnection:
         address = self.service.topics.address_of(topic)
         if address is None:
             reason: Reason | None = Reason.TOPIC_NAME_INVALID
-        elif packet.retain and packet.payload and self.service.retained.is_full:
+        elif packet.retain and packet.payload and not self.service.retained.has_room(topic):
             reason = Reason.QUOTA_EXCEEDED
         else:
             reason = session.refusal_of(address, packet.qos)

@@ -200,10 +200,13 @@ class RetainedMessages:
     def wants_to_begin(self) -> bool:
         return self._feed is None and bool(self.address)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another topic."""
-        return self.table.octets > self.service.config.memory_limit // RETAINED_SHARE
+    def has_room(self, topic: str) -> bool:
+        """Whether a message of this topic may be kept. The next one of a topic that has one may be larger: these have a
+        quarter more."""
+        most = self.service.config.memory_limit // RETAINED_SHARE
+        if self.table.octets <= most:
+            return True
+        return self.table.octets <= most + most // 4 and self.table.topics.get(topic) is not None
 
     def lost(self, feed: RetainedFeed) -> None:
         if feed is self._feed:

@@ -155,6 +155,25 @@ def test_a_subscription_may_be_lost_while_an_unsubscribe_is_handled_in_parts() -
     assert set(answer.reasons) == {Reason.SUCCESS}
 
 
+def test_a_filter_whose_subscription_is_lost_between_two_parts_is_not_granted() -> None:
+    world = World(topics={"a": "aa", "b": "bb"})
+    client = world.connect("s", properties=LASTING)
+    client.send(Subscribe(1, [Subscription("b/x", 1)]))
+    client.take()
+    session = client.connection.session
+    assert session is not None
+    more = [Subscription(text, 1) for text in ("b/y", *[f"a/{i}" for i in range(PART)])]
+    client.connection.receive_data(encode(Subscribe(2, more), 5), world.now)
+    assert session.is_busy
+    lost = session.subscribers["bb"]
+    lost.answered = False  # as while other routers are waited for
+    lost.detach("amqp:not-allowed", "", {}, True)
+    world.settle()
+    (answer,) = client.take()
+    assert isinstance(answer, Suback)
+    assert answer.reasons == [Reason.UNSPECIFIED_ERROR, *[Reason.GRANTED_QOS_1] * PART]
+
+
 def test_many_small_subscribes_in_one_read_are_work_in_proportion() -> None:
     found = []
     for count in (200, 400, 800):
