@@ -368,6 +368,9 @@ class Session:
                     refusal = Reason(options.qos)
             reasons.append(refusal)
         texts = [options.topic_filter for options in packet.subscriptions]
+        for i, text in enumerate(texts):
+            if reasons[i] < Reason.UNSPECIFIED_ERROR and text not in self.filters.by_text:
+                reasons[i] = Reason.UNSPECIFIED_ERROR  # its subscription was lost between two parts
         granted = [text for text, reason in zip(texts, reasons, strict=True) if reason < Reason.UNSPECIFIED_ERROR]
         needed = self.filters.addresses(granted)
         self._ask(on, Suback(packet.packet_id, reasons), texts, needed, retained)
