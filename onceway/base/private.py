@@ -36,8 +36,12 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def make_file(path: str | os.PathLike[str]) -> None:
-    """Makes an empty file where there is none, for whoever opens it by name. OSError if that cannot be done."""
-    os.close(open_file(path, os.O_RDONLY))
+    """Makes an empty file where there is none, for whoever opens it by name. One that is there is not opened: closing
+    it would drop the locks that this process has on it (POSIX), as SQLite's. OSError if that cannot be done."""
+    try:
+        os.close(open_file(os.path.realpath(path), os.O_RDONLY | os.O_EXCL))  # O_EXCL follows no link
+    except FileExistsError:
+        pass
 
 
 def check_private(paths: Iterable[Path]) -> None:

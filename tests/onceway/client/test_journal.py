@@ -224,10 +224,10 @@ def test_a_second_process_is_told_that_the_journal_is_open(path: Path) -> None:
         "except JournalLocked as error:\n"
         "    print(error)\n"
     )
+    with pytest.raises(JournalLocked):  # which must not drop the lock of this process
+        Opened(path)
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     assert "another process has this journal open" in done.stdout
-    with pytest.raises(JournalLocked):
-        Opened(path)
     life.journal.close()
 
 
