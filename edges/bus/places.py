@@ -21,6 +21,7 @@ Address = IPv4Address | IPv6Address
 
 LOOPBACK: Final[tuple[Network, ...]] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")  # RFC 6052: an address of IPv4 is in its last 32 bits
+_INTERNET: Final = IPv6Network("2000::/3")  # RFC 4291, 2.4: what else Python takes for global is none of others
 _DISCARD: Final = 9
 
 
@@ -70,7 +71,7 @@ class Places:
         return (
             self._allowed(address)
             or (self.trial and address.is_loopback)
-            or (address.is_global and not address.is_multicast and not _of_this_machine(address))
+            or (_of_the_internet(address) and not _of_this_machine(address))
         )
 
     def _allowed(self, address: Address) -> bool:
@@ -109,6 +110,12 @@ def _meant(address: Address) -> Address:
             return IPv4Address(int(address) & 0xFFFFFFFF)
         return address.ipv4_mapped or address.sixtofour or address
     return address
+
+
+def _of_the_internet(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and address not in _INTERNET:  # such as 64:ff9b:1::/48, which leads inside
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def _of_this_machine(address: Address) -> bool:
