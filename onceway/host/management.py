@@ -32,7 +32,7 @@ class Management:
         self._server = server
         self._log = log
         access = Access(lambda: server.topology.admin, lambda: server.authentication, server.log)
-        self._admin = AdminServer(server, lambda: server.topology.hosts, [access.check])
+        self._admin = AdminServer(server, lambda: server.hosts, [access.check])
         self._console = Console(self._view, self._address)
         self._admin.more = self._console.routes()
         self.reload = ReloadRouter(server, log, heart, self._admin)

@@ -127,7 +127,7 @@ class Probe:
         assert self._session is not None
         try:
             async with self._session.get(url.rstrip("/") + page, params=query) as response:
-                refusal = (await response.text()).strip() if response.status in (401, 403) else ""
+                refusal = (await response.text()).strip() if response.status in (401, 403, 421) else ""
                 document = None if refusal else await response.json(content_type=None)
         except TimeoutError:
             self.why[url] = f"hangs: no answer within {self._timeout.total:g} s"
@@ -136,8 +136,8 @@ class Probe:
             self.why[url] = _why(error)
             return None
         if refusal:
-            why = refusal if response.status == 403 else "this user and password are not taken"
-            if "Authorization" not in self._headers:
+            why = "this user and password are not taken" if response.status == 401 else refusal
+            if "Authorization" not in self._headers and response.status != 421:  # it was asked by a foreign name
                 self.why[url] = "needs a login: give --user and --password-file, or --certificate"
             else:
                 self.why[url] = f"does not let us read: {why:.200}"

@@ -178,9 +178,15 @@ class RouterServer:
         spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
         websocket = None
         if BY_KEY[scheme].websocket:
-            hosts = self.topology.hosts | (tls.names if tls is not None else frozenset())
+            hosts = self.hosts | (tls.names if tls is not None else frozenset())
             websocket = ListenerWebSocket(spoken, self.topology.origins, hosts)
         return ClientCarrier(self, shares, scheme, tls, websocket)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """By which requests of HTTP come: those of the file that is followed, and of the one that says where it has
+        listened since its start."""
+        return self.topology.hosts | self.started_with.hosts
 
     def reload(
         self,

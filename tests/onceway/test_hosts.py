@@ -12,6 +12,8 @@ from onceway.access.certificates import dns_names, first_certificate
 from onceway.access.readers import Pages
 from onceway.base.hosts import is_own
 from onceway.base.websocket import ListenerWebSocket
+from onceway.operate.probe import Probe
+from onceway.serve.server import RouterServer
 from onceway.topology import load
 from tests.pki import Pki
 from tests.running import ROOT
@@ -62,6 +64,31 @@ async def test_pages_are_for_the_listeners_own_names_of_this_moment(host: str) -
                 names = {"attacker.example"}
     finally:
         await pages.stop()
+
+
+async def test_a_probe_says_that_the_name_is_foreign_and_where_it_would_be_given() -> None:
+    pages = OnePage(lambda: ())
+    place, port = await pages.start(("127.0.0.1", 0))
+    try:
+        probe = Probe()
+        probe._headers["Host"] = "b.example.org"
+        async with probe:
+            assert await probe.summary(f"http://{place}:{port}") is None
+            (why,) = probe.why.values()
+            assert why.startswith("does not let us read: nobody has given this listener the name b.example.org")
+            assert "hostnames" in why
+    finally:
+        await pages.stop()
+
+
+def test_a_router_answers_for_the_hosts_at_which_it_has_listened_since_its_start(tmp_path: Path) -> None:
+    file = tmp_path / "net.yaml"
+    text = "network: n\nrouters:\n  a: {amqp: '127.0.0.1:1', interrouter: '127.0.0.1:2', admin: 'old.internal:3'}\n"
+    file.write_text(text)
+    server = RouterServer(load(file), "a")
+    file.write_text(text.replace("old.internal", "new.internal"))
+    server.topology = load(file)  # as a reload does
+    assert {"old.internal", "new.internal"} <= server.hosts
 
 
 @pytest.mark.parametrize("host", ["attacker.example:8080", "a.example.org"])
