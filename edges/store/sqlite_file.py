@@ -48,7 +48,7 @@ def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
         raise Damaged("the file, which is empty,")
     for each in (path, path.with_name(path.name + "-wal")):  # which version 0.9.0 made as the umask had it
         if private.others_reach(each):
-            raise StoreError(f"{each}: everyone on this host can read or change it: chmod -R o-rwx {path.parent}")
+            raise StoreError(f"{each}: everyone on this host can read or change it: chmod o-rwx {path}*")
     database = connect(path)
     try:
         application, version = (
