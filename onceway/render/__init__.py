@@ -9,8 +9,10 @@ topology is in this module.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from typing import Final
 
+from onceway.base.descriptors import CROWDED
 from onceway.host import supervisor
 from onceway.topology import Topology
 
@@ -24,14 +26,14 @@ PROCESS_BYTES: Final = 128 << 20  # of a router that knows nobody
 
 
 def open_files(topology: Topology, names: Iterable[str]) -> int:
-    """File descriptors that the greediest of these routers may need, rounded up to a power of two, so that limits can
-    be raised a little by `onceway reload`.
+    """File descriptors that the greediest of these routers may need, so that no client is refused for them below its
+    limits, rounded up to a power of two, so that these can be raised a little by `onceway reload`.
     """
     most = 0
     for name in names:
         limits = topology.router_config(name).limits
         most = max(most, limits.connections + limits.half_open + 2 * len(topology.neighbours(name)) + SPARE_FILES)
-    return 1 << (most - 1).bit_length()
+    return 1 << (ceil(most / CROWDED) - 1).bit_length()
 
 
 def memory_request(topology: Topology) -> int:

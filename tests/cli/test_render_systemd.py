@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from onceway.base.descriptors import CROWDED
 from onceway.host.supervisor import STOP_WITHIN_S
-from onceway.render import STOP_GRACE_S
+from onceway.render import STOP_GRACE_S, open_files
 from onceway.serve.server import DRAIN_S
-from onceway.topology import shipped
+from onceway.topology import load, shipped
 from tests.cli.conftest import onceway
 
 TRIANGLE = shipped("triangle")
@@ -89,6 +90,16 @@ def test_limits_and_ports_of_the_file_are_in_the_unit(tmp_path: Path) -> None:
     one, other = rendered(path, "--only", "a"), rendered(path, "--only", "b")
     assert (one["LimitNOFILE"], one["AmbientCapabilities"]) == ("512", "CAP_NET_BIND_SERVICE")
     assert (other["LimitNOFILE"], other["AmbientCapabilities"]) == ("65536", "")
+
+
+@pytest.mark.parametrize("connections", [10_000, 15_000, 30_000])
+def test_no_client_is_refused_for_files_below_the_limits(connections: int, tmp_path: Path) -> None:
+    path = tmp_path / "n.yaml"
+    path.write_text(
+        f"network: n\nlimits: {{connections: {connections}}}\n"
+        "routers:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
+    )
+    assert open_files(load(path), ["a"]) * CROWDED >= connections
 
 
 SECURED = """\
