@@ -130,6 +130,11 @@ class ServerConnection:
         """Octets of a packet that are still to come (`PacketReader.needed`)."""
         return self.reader.needed
 
+    @property
+    def is_early(self) -> bool:
+        """The client has sent something behind its CONNECT, which is held until it is accepted."""
+        return bool(self._early)
+
     def accept(self, session_present: bool, properties: Properties = NO_PROPERTIES) -> list[Packet]:
         """Send CONNACK, with this connection's limits added; what the client said meanwhile.
 

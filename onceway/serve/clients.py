@@ -373,6 +373,9 @@ class ClientCarrier(Carrier):
                     self._hold(b"")
             else:
                 self._take_packets(client, memoryview(data), began)
+            if not client.reads and not client.output_paused:  # it has sent more before CONNACK
+                self._halted = True
+                self.pause()
         else:
             self._input(client, client.receive_data, bytes(data), began)
             if client.connection.reader.more:

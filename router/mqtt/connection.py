@@ -159,8 +159,12 @@ class MqttConnection:
     @property
     def reads(self) -> bool:
         """False while the client leaves too much output unread: nothing is read from it until that drains. False, too,
-        from CONNECT to CONNACK: what it says meanwhile is to wait in its own buffers."""
-        return self.unread_bytes <= self.limits.unread_output and self._engine.state != CONNECTING
+        from CONNECT to CONNACK as soon as it says more, which is to wait in its own buffers, and while it is looked at
+        who it is. One that waits for its session is read: else nobody would notice that it has gone, its connection
+        would count on, and its CONNECT would take the session from the router where it is now."""
+        if self.unread_bytes > self.limits.unread_output:
+            return False
+        return self._engine.state != CONNECTING or (self.user is not None and not self._engine.is_early)
 
     @property
     def is_busy(self) -> bool:

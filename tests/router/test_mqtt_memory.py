@@ -5,9 +5,23 @@ from __future__ import annotations
 import pytest
 
 from amqp10.sasl import Success
-from mqtt import Connack, Connect, Properties, Puback, Publish, Reason, Suback, Subscribe, Subscription, Will, encode
+from mqtt import (
+    Connack,
+    Connect,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Puback,
+    Publish,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    Will,
+    encode,
+)
 from router.mqtt.holding import SESSION
-from router.mqtt.service import SPARE_TIMERS
+from router.mqtt.service import SPARE_TIMERS, Mqtt
 from router.mqtt.session import MOST_ASKED
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.mqtt_made import Network
@@ -210,3 +224,17 @@ def test_small_messages_in_flight_leave_room_for_large_ones_of_another_address()
     identifiers = world.router.mqtt.sessions["s"].identifiers
     subscriber.send(*[Puback(packet_id) for packet_id in identifiers.in_flight])
     assert not identifiers.octets
+
+
+def test_who_waits_for_its_session_is_read_until_it_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    monkeypatch.setattr(Mqtt, "_may_learn_of_sessions", True)
+    assert client.send(Connect("c", 5, clean_start=False)) == []
+    assert client.connection.reads, "else nobody would notice that it has gone"
+    assert client.send(Pingreq()) == []
+    assert not client.connection.reads
+    monkeypatch.setattr(Mqtt, "_may_learn_of_sessions", False)
+    world.settle()
+    assert [type(packet) for packet in client.take()] == [Connack, Pingresp]
+    assert client.connection.reads
