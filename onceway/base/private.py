@@ -49,10 +49,17 @@ def check_private(paths: Iterable[Path]) -> None:
     else can enter today says nothing of tomorrow's copy.
 
     Raises:
-        UsageError: Everybody on this host may read or write one of them. Names it, and the remedy.
+        UsageError: Everybody on this host may read or write one of them, or its directory may not be entered. Names it,
+            and the remedy.
     """
     for path in paths:
-        if path.is_file() and path.stat().st_mode & _OTHERS:
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; let the account that reads it enter its directory") from error
+        if stat.S_ISREG(mode) and mode & _OTHERS:
             raise UsageError(
                 f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path} (in "
                 "Kubernetes fsGroup, and defaultMode: 0440)"

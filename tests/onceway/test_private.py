@@ -119,6 +119,15 @@ def test_what_others_may_read_or_write_is_refused_and_a_groups_right_is_not(
         check_private([link])
 
 
+def test_a_secret_in_a_directory_that_may_not_be_entered_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stat(self: Path, **_: object) -> None:  # root enters all
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(UsageError, match=r"/keys/users.json: Permission denied; let the account"):
+        check_private([Path("/keys/users.json")])
+
+
 def test_a_store_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     open_file(store, None).close()
