@@ -304,12 +304,16 @@ def test_a_message_that_comes_after_its_end_stays_away() -> None:
 
 
 def test_retained_messages_are_refused_when_they_fill_their_part_of_memory() -> None:
-    world = World(addresses=[RETAINED], mqtt_retained="retained", memory_limit=64_000)
+    world = World(addresses=[RETAINED], mqtt_retained="retained", memory_limit=80_000)
     store = Store(world)
     retain(world, store, 40)
     publisher = world.connect("p")
     (refused,) = publisher.send(Publish("device/x", b"x", 1, True, packet_id=1))
     assert refused.reason is Reason.QUOTA_EXCEEDED  # type: ignore[union-attr]
+    found = publisher.send(Publish("device/0/state", b"y", 1, True, packet_id=3))
+    store.work()
+    (taken,) = [*found, *publisher.take()]
+    assert taken.reason < Reason.UNSPECIFIED_ERROR, "its topic has one"  # type: ignore[union-attr]
     for i in range(40):
         publisher.send(Publish(f"device/{i}/state", b"", 1, True, packet_id=1))
         store.work()
