@@ -163,12 +163,9 @@ class _Judged:
         self.needs = None if needs is None else needs._replace(values_of=self._values_of)
 
     def _values_of(self, payloads: Sequence[bytes], name: str) -> frozenset[str | bytes] | None:
-        """Where it fails, each subscription is asked, and rejects the message."""
+        """Where it fails, each subscription is asked."""
         assert self._selection.needs is not None
-        try:
-            return self._selection.needs.values_of(payloads, name)
-        except Exception:
-            return None
+        return self._border.ask(None, self._selection.needs.values_of, payloads, name)
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`."""

@@ -251,7 +251,7 @@ def test_a_damaged_memory_and_a_state_directory_that_cannot_be_made_recover(tmp_
     with Program([*COMMAND, "up", str(path)], {**os.environ, "ONCEWAY_STATE_DIR": str(tmp_path / "file")}) as up:
         assert up.line() == "network live ready: 1 router, 0 links"
         assert f"network live recovers; if no other router is up, for 1.5s: {tmp_path}/file/live: Not a" in up.errors
-        assert f"cannot write {tmp_path}/file: File exists; the next start will wait" in up.errors
+        assert f"cannot write {tmp_path}/file/live: Not a directory; the next start will wait" in up.errors
         up.process.terminate()
         up.rest()
 
