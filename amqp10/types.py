@@ -220,7 +220,7 @@ class Map(MutableMapping[Any, Any]):
         return len(self) == len(other) and all(key in self and self[key] == value for key, value in other.items())
 
     def __repr__(self) -> str:
-        return f"Map({{{', '.join(f'{key!r}: {value!r}' for key, value in self._entries.values())}}})"
+        return f"{{{', '.join(f'{key!r}: {value!r}' for key, value in self._entries.values())}}}"
 
 
 def place_of(key: Any) -> str | bytes:

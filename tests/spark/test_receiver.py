@@ -100,6 +100,7 @@ class Batches:
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
         self.accepted: list[bytes] = []
+        self.other_formats: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.tags)
