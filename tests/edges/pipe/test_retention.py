@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch, Committed, Retention, Store, StoreFull
 from edges.store.embedded import EmbeddedStore
 from onceway.base.logs import logger
+from onceway.client import delivery
 from onceway.client.bodies import encode_body
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
@@ -102,35 +103,36 @@ async def test_a_full_disk_that_pushes_wait_for_gets_room_from_retention_and_fro
 ) -> None:
     monkeypatch.setattr("edges.pipe.serve.FULL_RETRY_S", 0.01)
 
-    class Pushed:
-        tags: ClassVar = [b"tag"]
-        payloads: ClassVar = [encode_body(b"new")]
-        accepted = asyncio.Event()
+    accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        async def accept(self) -> None:
-            self.accepted.set()
+    class Pushed(delivery.Batch):
+        def accept(self) -> Awaitable[None]:
+            accepted.set_result(None)
+            return accepted
 
     async def batches() -> AsyncIterator[Any]:
-        yield Pushed()
+        pushed = Pushed(nobody)  # type: ignore[arg-type]
+        pushed.tags, pushed.payloads = [b"tag"], [encode_body(b"new")]
+        yield pushed
         await asyncio.Future()
 
     clock, held = Clock(), 0
     monkeypatch.setattr("edges.store.embedded.room", lambda path, reserve: 9 - held)
-    async with opened(tmp_path, clock) as log:
+    async with opened(tmp_path, clock) as log, asyncio.TaskGroup() as tasks:
         await write(log, 10)
         held = 10
         with pytest.raises(StoreFull):
             await log.append([Entry(with_position(encode_body(b"x"), 10))], waits=False)
         clock.now_us += 2 * HOUR_US
         plan = PipePlan("jobs", (("s", ""),), Retention(age_s=3600))
-        taking = asyncio.create_task(StoredPipe("s", plan, log, nobody, Listener("s", {}, commands, LOG), LOG)
-                                     ._take_all(batches(), None))  # fmt: skip
+        pipe = StoredPipe("s", plan, log, nobody, Listener("s", {}, commands, LOG), LOG)
+        taking = tasks.create_task(pipe._take_all(batches(), None))
         await until(lambda: log.state.start == 10, "what is old is dropped")
         await log.trim()
         assert await log.first() == 10
-        assert not Pushed.accepted.is_set()
+        assert not accepted.done()
         held = 0
-        await Pushed.accepted.wait()
+        await accepted
         held = 10
         await log.append([Entry(control(reset="x", removed=1))], waits=False)
         taking.cancel()
