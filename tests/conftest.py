@@ -16,7 +16,8 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ _GROUPS = {  # in the order of their beginning, the longest first; `spark` is kn
 }
 _NICE = 5  # of tests without deadlines
 
+_WITHIN = 0.95  # of a test's timeout: a coroutine ends itself before pytest-timeout's signal
+
 _numbers = itertools.count()
+_ends = pytest.StashKey[float]()
 _states = Path(tempfile.gettempdir()) / f"onceway-tests-{os.getpid()}"
 
 
@@ -58,13 +62,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """pytest-timeout starts its timer after this one, which keeps when the test, with its fixtures, has to end."""
+    item.stash[_ends] = time.monotonic() + settings.timeout * _WITHIN
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test that is a coroutine has an event loop of its own; the one that edges have, in their tests."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     run = loop.run if _group(pyfuncitem) == "edges" else asyncio.run
-    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+    run(_bounded(test, pyfuncitem.stash.get(_ends, None)))
     return True
+
+
+async def _bounded(test: Coroutine[Any, Any, None], end: float | None) -> None:
+    """A coroutine that waits is ended by its loop: uvloop swallows what pytest-timeout's signal raises."""
+    async with asyncio.timeout(None if end is None else end - time.monotonic()):
+        await test
 
 
 def pytest_unconfigure() -> None:
