@@ -49,4 +49,4 @@ def refusal(hosts: Sequence[str], remedy: str) -> str:
     return f"nobody has given this listener the name {named}: {remedy}"
 
 
-IN_THE_FILE: Final = "ask for its address, or for a host of the topology file, where `hostnames` has more"
+IN_THE_FILE: Final = "ask for its address, or for a host of the topology file, where `http_hosts` has more"

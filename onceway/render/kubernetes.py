@@ -116,7 +116,8 @@ def kubernetes(topology: Topology, target: Target) -> str:
         return f"{target.name}-{ordinals[name]}.{target.routers}.{target.domain}"
 
     file = placed(topology, host, lambda name: _host_of_store(target, f"store-{name}"), first=next(iter(ordinals)),
-                  hosts=[f"{target.name}.{target.namespace}", f"{target.name}.{target.domain}"])  # fmt: skip
+                  hosts=[target.name, *(f"{target.name}.{zone}" for zone in
+                         (target.namespace, f"{target.namespace}.svc", target.domain))])  # fmt: skip
     urls = {
         store: ",".join(
             f"{each.scheme}://{host(name, each.scheme)}:{first[each.scheme][1]}" for name in topology.routers

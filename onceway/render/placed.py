@@ -16,6 +16,7 @@ from onceway.topology.listeners import BY_KEY
 from onceway.topology.named import named
 
 _MAPPING: Final = "tag:yaml.org,2002:map"
+_LIST: Final = "tag:yaml.org,2002:seq"
 
 
 def placed(
@@ -55,7 +56,12 @@ def placed(
         if key.value == "hostnames":  # clients come by other names
             own = {host(name, row): None for name, at in topology.routers.items() for row in at.for_clients()}
             value.value += [_text(name) for name in (*own, *hosts) if name not in topology.settings.hostnames]
+        if key.value == "http_hosts":  # written anew
+            continue
         entries.append((key, value))
+    if asked := [*topology.http_hosts, *(name for name in hosts if name not in topology.http_hosts)]:
+        names = yaml.SequenceNode(_LIST, [_text(name) for name in asked], flow_style=True)
+        entries.append((_text("http_hosts"), names))
     if topology.trunk_tls is None:  # the network of the containers lets nobody else reach the port
         entries.append((_text("trunks"), yaml.MappingNode(_MAPPING, [(_text("tls"), _text("off"))], flow_style=True)))
     root.value = entries

@@ -45,6 +45,7 @@ class Topology:
     trunk_tls: str | None = None  # the profile of the connections between routers; empty: off; None: it is not said
     trunk_key: str = ""  # the file of the network's key, or $ and a variable; empty: routers need not show one
     origins: tuple[str, ...] = ()  # of the web pages that may open WebSockets
+    http_hosts: tuple[str, ...] = ()  # that requests of HTTP may name besides those of the file
     admin: AdminRules = field(default_factory=AdminRules)  # who may read the admin listeners
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     file_digest: str = ""  # of all that it says (`onceway.topology.said`)
@@ -67,7 +68,7 @@ class Topology:
         places += self.via.values()
         for pipe in self.pipes.values():
             places += (*pipe.stores.values(), *pipe.metrics.values())
-        return frozenset((*self.settings.hostnames, *(host.lower() for host, _ in places)))
+        return frozenset((*self.http_hosts, *self.settings.hostnames, *(host.lower() for host, _ in places)))
 
     @property
     def trunk_profile(self) -> str:

@@ -63,9 +63,11 @@ TOP: Final = Section(
         Row("hostnames", _HOSTS, When.NEW_CONNECTIONS,
             "the hosts that clients may name in their open, such as `[amqp.example.org]`: a client that names "
             "another one has come to the wrong network, and is closed with `amqp:not-found`. Name the hosts of your "
-            "tools' URLs, too. Without it, and for clients that name none, every one will do. HTTP (`admin`, `ws`, "
-            "`wss`) is answered for these hosts, the other hosts of this file, those of the certificate, `localhost` "
-            "and addresses only"),
+            "tools' URLs, too. Without it, and for clients that name none, every one will do"),
+        Row("http_hosts", _HOSTS, When.NEW_CONNECTIONS,
+            "hosts that requests of HTTP (`admin`, `ws`, `wss`) may name besides the hosts of this file, those of the "
+            "certificate, `localhost` and addresses, such as the name by which Prometheus or a proxy asks. Others are "
+            "answered with 421: a page could have its name mean this machine", since="0.10.0"),
         Row("admin", admin.FORM, When.AT_ONCE, "who reads the admin listeners, and who may act, [below](#admin)",
             apart=True),
         Row("routers", ROUTERS, When.AT_ONCE,
@@ -101,6 +103,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     trunks = read("trunks", {})
     origins = read("websocket", ())
     hostnames = read("hostnames", ())
+    http_hosts = read("http_hosts", ())
     rules = read("admin", admin.AdminRules())
     listening = read("routers", {})
     routers = {name: each.at for name, each in listening.items()}
@@ -151,6 +154,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         tls=profiles,
         sasl=login,
         origins=origins,
+        http_hosts=http_hosts,
         admin=rules,
         warnings=tuple(problems.warnings),
         **trunks,

@@ -302,8 +302,10 @@ def test_every_file_is_a_key_of_a_secret_and_each_container_has_what_it_reads(tm
         assert etc["defaultMode"] == 0o440
         assert not any("subPath" in mount for mount in pod["containers"][0]["volumeMounts"])
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"], directory=DIRECTORY)
+    names = ("shop", "shop.default", "shop.default.svc", "shop.default.svc.cluster.local")
     pods = [f"shop-{i}.shop-routers.default.svc.cluster.local" for i in range(2)]
-    assert inside.settings.hostnames == ("mq.example", *pods, "shop.default", "shop.default.svc.cluster.local")
+    assert inside.settings.hostnames == ("mq.example", *pods, *names)
+    assert inside.http_hosts == names
     profile = inside.tls_profile("clients", "a")
     assert (str(profile.certificate), str(profile.ca)) == (
         f"{DIRECTORY}/files/pki/a.pem",

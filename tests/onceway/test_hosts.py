@@ -76,7 +76,7 @@ async def test_a_probe_says_that_the_name_is_foreign_and_where_it_would_be_given
             assert await probe.summary(f"http://{place}:{port}") is None
             (why,) = probe.why.values()
             assert why.startswith("does not let us read: nobody has given this listener the name b.example.org")
-            assert "hostnames" in why
+            assert "http_hosts" in why
     finally:
         await pages.stop()
 
@@ -100,7 +100,7 @@ def test_a_websocket_is_opened_for_the_listeners_own_names_only(host: str) -> No
     )
     answer = websocket.data_to_send().decode()
     assert answer.split(" ")[1] == ("101" if host == "a.example.org" else "421")
-    assert ("hostnames" in answer) == ("421" in answer)
+    assert ("http_hosts" in answer) == ("421" in answer)
 
 
 def test_the_file_names_hosts_of_listeners_of_links_and_of_clients(tmp_path: Path) -> None:

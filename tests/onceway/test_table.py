@@ -164,6 +164,7 @@ def base() -> dict[str, Any]:
         "trunks": {"tls": "off"},
         "websocket": {"origins": ["https://one.example"]},
         "hostnames": ["one.example"],
+        "http_hosts": ["one.example"],
         "admin": {"tls": "x", "users": ["alice"]},
         "routers": {
             "a": {**ports, "tls": "x"},
@@ -186,6 +187,7 @@ Step = tuple[str, dict[tuple[Any, ...], Any], tuple[Any, ...], Any]
 WALK: list[Step] = [
     ("top level", {}, ("network",), "other"),
     ("top level", {}, ("hostnames",), ["two.example"]),
+    ("top level", {}, ("http_hosts",), ["two.example"]),
     ("defaults", {}, ("defaults", "host"), "127.0.0.2"),
     *(
         ("settings", {}, ("settings", key), value)
