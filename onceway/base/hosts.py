@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from ipaddress import ip_address
 from typing import Final
+
+from onceway.base.values import address_of
 
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/@?#\\,\s]+))(?::[0-9]*)?")  # RFC 9110, 7.2
 LOCAL: Final = "localhost"
@@ -32,15 +33,7 @@ def _is_own(host: str, names: Collection[str]) -> bool:
     if found is None:
         return False
     name = (found[1] or found[2]).lower().removesuffix(".")
-    return name == LOCAL or name in names or f"*.{name.partition('.')[2]}" in names or _is_address(name)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return name == LOCAL or name in names or f"*.{name.partition('.')[2]}" in names or address_of(name) is not None
 
 
 def refusal(hosts: Sequence[str], remedy: str) -> str:

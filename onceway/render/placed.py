@@ -59,7 +59,7 @@ def placed(
         if key.value == "http_hosts":  # written anew
             continue
         entries.append((key, value))
-    if asked := [*topology.http_hosts, *(name for name in hosts if name not in topology.http_hosts)]:
+    if asked := dict.fromkeys((*topology.http_hosts, *hosts)):
         names = yaml.SequenceNode(_LIST, [_text(name) for name in asked], flow_style=True)
         entries.append((_text("http_hosts"), names))
     if topology.trunk_tls is None:  # the network of the containers lets nobody else reach the port
