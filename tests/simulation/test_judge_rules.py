@@ -88,6 +88,24 @@ def test_router_out_of_sight_may_have_accepted(out_of_sight: bool) -> None:
             checker.subscriber_told("s0")
 
 
+@pytest.mark.parametrize("out_of_sight", [True, False])
+def test_what_was_accepted_while_a_router_was_out_of_sight_may_have_been_accepted_there_without_it(
+    out_of_sight: bool,
+) -> None:
+    """Seed 4300003038 of long-apart: it had forgotten the subscription, and answered its publisher."""
+    checker = subscribed()
+    checker.sees_all = lambda name: not out_of_sight
+    checker.handed("s0", M0)
+    checker.accepted("s0", M0)
+    checker.sees_all = lambda name: True
+    checker.told_accepted(M0, ("A", 1))
+    if out_of_sight:
+        checker.subscriber_told("s0")
+    else:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.subscriber_told("s0")
+
+
 @pytest.mark.parametrize(("waited_for", "died"), [(True, False), (False, False), (True, True)])
 def test_plain_subscriber_is_unknown_only_after_its_wait_or_where_a_router_died(waited_for: bool, died: bool) -> None:
     checker = subscribed()

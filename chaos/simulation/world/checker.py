@@ -43,6 +43,8 @@ class Life:
     subscriber: str
     ended: str | None = None  # None | "closed" | "told"
     accepted: set[Mid] = field(default_factory=set)
+    unheard: set[Mid] = field(default_factory=set)
+    """What it has accepted while a router was out of sight, which may have accepted it before that."""
     answered: int = 0  # how many routers had restarted when its attach was last answered
     waited_for_until: float = math.inf  # it does not expire before, counted from then
     gaps: list[int] = field(default_factory=list)  # `answered` before each absence that may have exceeded its timeout
@@ -263,8 +265,9 @@ class Checker:
         if life.subscriber in self.without_born and any(each.ended == "told" for each in earlier):
             return True
         since = life.since - LAG_S - DRIFT * (self.clock() - life.since)
+        doubtful = unsure | life.unheard | self.again
         for mid in self.required:
-            if mid in life.accepted and mid not in unsure and mid not in self.again:
+            if mid in life.accepted and mid not in doubtful:
                 continue
             decided = self.decided.get(mid)
             if self.may_be_decided(mid) if decided is None else decided >= since:
@@ -408,6 +411,8 @@ class Checker:
         life = self.current.get(name)
         if life is not None:
             life.accepted.add(mid)
+            if not self.sees_all(name):
+                life.unheard.add(mid)
 
     # at the end
     def quiescent(self, alive: set[tuple[str, int]]) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amqp10.outcomes import ACCEPTED, RELEASED, Outcome, Rejected, read_state
+from chaos.simulation.world.checker import Life
 from chaos.simulation.world.clients import ADDRESS, mid_of
 from chaos.simulation.world.real_clients import OURS, REJECTED, RealClient
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.torn_journal import Disk, TornJournal
 from onceway.client.journal_links import SubscriberRows
 from onceway.client.protocol.endpoint import Endpoint
-from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent
+from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent, Lost
 from onceway.client.protocol.subscribing import SubscriberLink
+from router.names import SUBSCRIPTION_BROKEN
 
 if TYPE_CHECKING:
     from chaos.simulation.world.world import Event
@@ -31,6 +33,7 @@ class RealSubscriber(RealClient, Subscriber):
         self.positions: list[int] = []
         self.notes = False  # keeps the tags of what it has been handed, without payload
         self.knows = False  # of a subscription: from the journal as the process found it, or by an answer
+        self.lost: Life | None = None  # the life that it has lost, as it has read and not yet told its application
         self.set_up(journal, twin_of)
         if twin_of is not None:
             assert twin_of.storage.shared
@@ -45,7 +48,7 @@ class RealSubscriber(RealClient, Subscriber):
     def begin(self) -> None:
         super().begin()
         assert self.real is not None
-        self.knows = self.real._confirmed
+        self.knows, self.lost = self.real._confirmed, None
 
     def check_journal(self) -> None:
         assert self.real is not None
@@ -69,14 +72,20 @@ class RealSubscriber(RealClient, Subscriber):
                     checker.handed(self.identity, mid)
             if isinstance(self.journal, TornJournal) and self.notes:
                 self.journal.note(event.tags)
+        elif isinstance(event, Lost) and event.reason.startswith(SUBSCRIPTION_BROKEN):
+            self.lost = checker.current.get(self.identity)
         elif isinstance(event, Gap):
             assert self.real is not None
-            checker.subscriber_told(self.identity, counted=event.reason.startswith("no contact"))
+            if self.lost is None or self.lost.ended is None:
+                checker.subscriber_told(self.identity, counted=event.reason.startswith("no contact"))
+            else:  # the other process of this journal has told of the same gap meanwhile
+                checker.began_anew(self.identity)
             void = self.real.holdings.settled_early
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)
         elif isinstance(event, Attached):
+            self.lost = None
             if not self.knows:  # another process has, or had, a subscription of this name
                 checker.began_anew(self.identity)
             self.knows = True
