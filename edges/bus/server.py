@@ -190,10 +190,11 @@ class BusServer:
         if token is None or (TOKEN.fullmatch(token) and not TOKEN.fullmatch(self._root_key.decode())):
             return None  # a token that was deleted is no guess
         address, now = address_of(request), time.monotonic()
-        if self._guesses.refuses_address(address, now):
+        if self._guesses.refuses(address, "", now):
             self._guesses.counts["refused"] += 1
             return None
         if hmac.compare_digest(token.encode(), self._root_key):
+            self._guesses.succeeded(address, "")
             return ROOT, ROOT
         self._log.warning(
             "client_refused", "client at {client} refused: no token, and not the root key", client=address

@@ -250,7 +250,8 @@ class ClientSasl:
         """What a mechanism has found, with the user's groups, and late if it is a failure among many."""
         own, now = self._own, time.monotonic()
         if isinstance(step, Success):
-            own.guesses.succeeded(self._address, step.identity)
+            if step.identity != NOBODY.user:
+                own.guesses.succeeded(self._address, step.identity)
             if self._holder is not None:
                 self._ends(self._holder.lasts_s)
                 return replace(step, groups=self._holder.groups)
@@ -275,8 +276,7 @@ class ClientSasl:
 
     def _refuses(self, user: str) -> bool:
         self._claimed = user
-        guesses, now = self._own.guesses, time.monotonic()
-        self._refused = guesses.refuses_address(self._address, now) or guesses.refuses_user(self._address, user, now)
+        self._refused = self._own.guesses.refuses(self._address, user, time.monotonic())
         return self._refused
 
     def _verifier(self, user: str, mechanism: str) -> Verifier:
@@ -288,8 +288,6 @@ class ClientSasl:
     def _check_token(self, token: str) -> Success | Failure | Pending:
         tokens = self._own.tokens
         assert tokens is not None
-        if self._refuses(""):
-            return Failure("a token")
         if not tokens.wants_keys(token, time.monotonic()):
             return self._whose(tokens, token)
         fetching = asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch)

@@ -130,9 +130,6 @@ class Access:
             return None if user is None else (user, own.users.groups(user))
         address, now = address_of(request), time.monotonic()
         claimed, reason, found = "", "no way to say who one is", None
-        if own.guesses.refuses_address(address, now):
-            own.guesses.counts["refused"] += 1
-            return None  # nothing is looked at for a while, nor logged
         if scheme.lower() == "bearer" and own.tokens is not None:
             holder = await _holder(own.tokens, shown.strip())
             if isinstance(holder, Failure):
@@ -142,8 +139,10 @@ class Access:
         elif scheme.lower() == "basic" and own.sasl.users is not None:
             claimed, password = _basic(shown)
             reason = f"wrong user or password for {claimed!r:.60}"
-            refused = own.guesses.refuses_user(address, claimed, now)
-            if await own.checks.start(address, partial(own.users.matches, claimed, password)) and not refused:
+            if own.guesses.refuses(address, claimed, now):
+                own.guesses.counts["refused"] += 1
+                return None  # nothing is looked at for a while, nor logged
+            if await own.checks.start(address, partial(own.users.matches, claimed, password)):
                 found = claimed, own.users.groups(claimed)
         if found is not None:
             own.guesses.succeeded(address, found[0])

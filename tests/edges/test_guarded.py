@@ -36,7 +36,7 @@ from edges.pipe.listener import Listener
 from edges.pipe.log import open_log
 from edges.pipe.metrics import StoreMetrics, Told
 from edges.store import open_store
-from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.guesses import MOST_OF_PAIR
 from onceway.access.users import User, load_users, store_users, with_password
 from onceway.base.logs import logger
 from onceway.errors import OncewayError
@@ -474,13 +474,13 @@ async def test_floods_of_sasl_at_a_store_are_answered_once_each_and_then_refused
 
     async with edges.undisturbed():
         after = len(edges.log("pipe").read_text())
-        said = [*await asyncio.gather(*(attempt() for _ in range(MOST_OF_ADDRESS + 5))), await attempt()]
+        said = [*await asyncio.gather(*(attempt() for _ in range(MOST_OF_PAIR + 5))), await attempt()]
         assert max(map(len, said)) < 1_000
         await until_said(edges, "pipe", "too many failures before, so nothing is looked at", after)
     counted = await asyncio.to_thread(edges.metrics)
     assert counted["refused"] > 0
     assert counted["delayed"] > 0
-    assert counted["failed"] >= MOST_OF_ADDRESS
+    assert counted["failed"] >= MOST_OF_PAIR
 
 
 async def test_who_asks_a_store_and_reads_no_answer_is_not_listened_to(edges: Edges) -> None:

@@ -15,7 +15,7 @@ import yaml
 import onceway
 from chaos.live.ports import free_port
 from onceway.access import authentication
-from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.guesses import MOST_OF_KNOWN
 from onceway.access.readers import HEADERS
 from onceway.access.users import User, Users, store_users, with_password
 from onceway.base.loop import run
@@ -130,7 +130,7 @@ def test_only_those_of_the_file_read_and_nobody_acts(tmp_path: Path) -> None:
 
             own = closed.server.authentication
             assert own is not None
-            for _ in range(MOST_OF_ADDRESS):
+            for _ in range(MOST_OF_KNOWN):
                 own.guesses.failed("127.0.0.1:1", "alice", asyncio.get_running_loop().time())
             assert (await closed.get("/status", **basic("alice", PASSWORD)))[0] == 401, "guessing is over"
 

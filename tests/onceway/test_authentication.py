@@ -17,7 +17,7 @@ from cryptography import x509
 import onceway
 from onceway.access.authentication import user_of
 from onceway.access.certificates import end_point
-from onceway.access.guesses import MOST_OF_ADDRESS
+from onceway.access.guesses import MOST_OF_PAIR
 from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import AuthenticationFailed, ConnectionFailed
 from onceway.topology import ConfigError, loads
@@ -151,11 +151,13 @@ def test_files_with_secrets_that_everyone_can_read_are_refused(tmp_path: Path) -
     guarded.play(story)
 
 
-def test_guessing_gets_slow_and_then_not_even_the_right_password_helps(
+def test_guessing_gets_slow_and_then_not_even_the_right_password_helps_but_others_behind_the_address_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceway.access.guesses.MOST_DELAY_S", 1.0)
     guarded = Guarded(tmp_path)
+    user = User(with_password(PASSWORD))
+    store_users(guarded.users, Users({"alice": user, "bob": user, "new": user}))
 
     async def story() -> None:
         url, loop = guarded.url[0], asyncio.get_running_loop()
@@ -164,15 +166,16 @@ def test_guessing_gets_slow_and_then_not_even_the_right_password_helps(
             async def guess(number: int, mechanism: str | None) -> float:
                 began = loop.time()
                 with pytest.raises(AuthenticationFailed):
-                    await guarded.connect(url, "alice" if number % 2 else "bob", f"wrong{number}", mechanism)
+                    await guarded.connect(url, "bob", f"wrong{number}", mechanism)
                 return loop.time() - began
 
             for number in range(4):
                 took = await guess(number, "PLAIN" if number % 2 else None)
             assert took >= 0.25
-            await asyncio.gather(*(guess(number, None) for number in range(4, MOST_OF_ADDRESS + 4)))
-            why = await guarded.refused(url, "alice", PASSWORD)
-            assert "code 1" in why
+            await asyncio.gather(*(guess(number, None) for number in range(4, MOST_OF_PAIR + 4)))
+            assert "code 1" in await guarded.refused(url, "bob", PASSWORD)
+            async with guarded.connect(url, "alice"), guarded.connect(url, "new"):
+                pass
         log = guarded.log()
         assert "too many failures before, so nothing is looked at for a while" in log
 

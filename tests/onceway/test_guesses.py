@@ -6,7 +6,17 @@ import asyncio
 from functools import partial
 
 from onceway.access.authentication import CHECKS_AT_ONCE, Checks
-from onceway.access.guesses import KEPT, LEAK_S, MOST_DELAY_S, MOST_OF_ADDRESS, MOST_OF_USER, Guesses
+from onceway.access.guesses import (
+    ADDRESS_LEAK_S,
+    KEPT,
+    LEAK_S,
+    MOST_DELAY_S,
+    MOST_OF_ADDRESS,
+    MOST_OF_KNOWN,
+    MOST_OF_PAIR,
+    MOST_OF_USER,
+    Guesses,
+)
 from router.links.crowd import network_of
 
 HERE, THERE = "192.0.2.1:1000", "192.0.2.2:1000"
@@ -18,14 +28,27 @@ def test_failures_are_answered_later_and_later() -> None:
     assert guesses.failed(THERE, "bob", 0.0) == 0
 
 
-def test_an_address_with_many_failures_is_refused_until_they_are_forgotten() -> None:
+def test_guesses_at_one_user_stop_nobody_else_behind_the_same_address() -> None:
     guesses = Guesses()
+    for number in range(MOST_OF_PAIR):
+        assert not guesses.refuses(HERE, "alice", 0.0)
+        guesses.failed(f"192.0.2.1:{number}", "alice", 0.0)
+    assert guesses.refuses(HERE, "alice", 0.0)
+    assert not guesses.refuses(HERE, "bob", 0.0)
+    assert not guesses.refuses(THERE, "alice", 0.0)
+    assert not guesses.refuses(HERE, "alice", LEAK_S)
+
+
+def test_an_address_that_tries_many_users_stops_no_user_who_has_come_in_from_there() -> None:
+    guesses = Guesses()
+    guesses.succeeded(HERE, "alice")
     for number in range(MOST_OF_ADDRESS):
-        assert not guesses.refuses_address(HERE, 0.0)
+        assert not guesses.refuses(HERE, "new", 0.0)
         guesses.failed(f"192.0.2.1:{number}", f"user{number}", 0.0)
-    assert guesses.refuses_address(HERE, 0.0)
-    assert not guesses.refuses_address(THERE, 0.0)
-    assert not guesses.refuses_address(HERE, LEAK_S)
+    assert guesses.refuses(HERE, "new", 0.0)
+    assert not guesses.refuses(HERE, "alice", 0.0)
+    assert not guesses.refuses(THERE, "new", 0.0)
+    assert not guesses.refuses(HERE, "new", ADDRESS_LEAK_S)
 
 
 def test_a_user_who_is_guessed_at_comes_in_from_where_it_has_been() -> None:
@@ -33,10 +56,29 @@ def test_a_user_who_is_guessed_at_comes_in_from_where_it_has_been() -> None:
     guesses.succeeded(THERE, "alice")
     for number in range(MOST_OF_USER):
         guesses.failed(f"198.51.100.{number}:1", "alice", 0.0)
-    assert guesses.refuses_user(HERE, "alice", 0.0)
-    assert not guesses.refuses_user(THERE, "alice", 0.0)
-    assert not guesses.refuses_user(HERE, "bob", 0.0)
-    assert not guesses.refuses_user(HERE, "alice", LEAK_S)
+        guesses.failed(THERE, "alice", 0.0)
+    assert guesses.refuses(HERE, "alice", 0.0)
+    assert not guesses.refuses(THERE, "alice", 0.0)
+    assert not guesses.refuses(HERE, "bob", 0.0)
+    assert not guesses.refuses(HERE, "alice", (MOST_OF_USER + 1) * LEAK_S)
+
+
+def test_guesses_are_bounded_also_from_where_the_user_has_come_in() -> None:
+    guesses = Guesses()
+    guesses.succeeded(HERE, "alice")
+    looked_at = 0
+    while not guesses.refuses(HERE, "alice", 0.0):
+        guesses.failed(HERE, "alice", 0.0)
+        looked_at += 1
+    assert looked_at == MOST_OF_KNOWN
+
+
+def test_who_shows_no_name_stops_no_user() -> None:
+    guesses = Guesses()
+    for _ in range(2 * MOST_OF_ADDRESS):
+        guesses.failed(HERE, "", 0.0)
+    assert not guesses.refuses(HERE, "alice", 0.0)
+    assert guesses.refuses(HERE, "", 0.0)
 
 
 def test_addresses_of_one_customer_count_together() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import resident_mb
-from onceway.access.guesses import DELAY_S, FREE, MOST_OF_ADDRESS
+from onceway.access.guesses import DELAY_S, FREE, MOST_OF_PAIR
 from tests.edges.bus.world import ROOT_KEY, TRUST, BusProcess, Sink, basic
 from tests.live import wait_until
 
@@ -184,8 +184,8 @@ def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: Bus
     assert all(asks(f"guess{number}", attacker)[1] < DELAY_S for number in range(FREE))
     assert asks("guess", attacker)[1] >= DELAY_S
     assert [asks(other[:-32] + "0" * 32, attacker)[0] for _ in range(2)] == [b"401"] * 2
-    with ThreadPoolExecutor(MOST_OF_ADDRESS) as threads:
-        list(threads.map(lambda _: asks("guess", attacker), range(MOST_OF_ADDRESS)))
+    with ThreadPoolExecutor(MOST_OF_PAIR) as threads:
+        list(threads.map(lambda _: asks("guess", attacker), range(MOST_OF_PAIR)))
     status, after_s = asks(ROOT_KEY, attacker)
     assert status == b"401"
     assert after_s < 1.0
@@ -194,7 +194,7 @@ def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: Bus
     counts = [
         bus.metric("onceway_bus_authentication_failures_total", what=what) for what in ("failed", "delayed", "refused")
     ]
-    assert counts[0] >= MOST_OF_ADDRESS
+    assert counts[0] >= MOST_OF_PAIR
     assert counts[1] == counts[0] - FREE
-    assert counts[0] + counts[2] == FREE + 1 + MOST_OF_ADDRESS + 1
+    assert counts[0] + counts[2] == FREE + 1 + MOST_OF_PAIR + 1
     assert "client at 127.0.0.9" in bus.said()
