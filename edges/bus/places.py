@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
-from urllib.parse import urlsplit
+
+from yarl import URL  # aiohttp connects to what it reads in a URL
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
@@ -44,35 +45,39 @@ class Places:
     Attributes:
         allow: Networks whose addresses may be called back, wherever they are.
         trial: Call-backs to this machine's loopback address may be taken, too, once they have shown that they are such.
-        own: Hosts and ports of the product's listeners, as far as they are known: the bus's and its routers'.
+        own: Hosts and ports of the product's listeners, as far as they are known: the bus's and its routers', in any
+            form: they are kept as `_place` writes them.
     """
 
     allow: tuple[Network, ...] = ()
     trial: bool = False
     own: frozenset[tuple[str, int]] = frozenset()
 
+    def __post_init__(self) -> None:
+        kept = frozenset(_place(URL.build(scheme="https", host=host, port=port)) for host, port in self.own)
+        object.__setattr__(self, "own", kept)
+
     def check(self, callback: str) -> bool:
         """Looks at a call-back when it is named, as far as that can be done without asking for names. Says whether it
         has to show that it is one. NotAllowed if it may not be called."""
-        parts = urlsplit(callback)
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        found = [_meant(ip_address(address)) for address in _numeric(host)]
-        if f".{host.removesuffix('.')}".endswith(".localhost"):
-            found = [ip_address("127.0.0.1")]
-        if found and all(map(self._allowed, found)):
+        host, port = _place(URL(callback))
+        found = _numeric("127.0.0.1" if f".{host}".endswith(".localhost") else host)
+        if found is None:
+            if (host, port) in self.own:
+                raise NotAllowed
             return False
-        if (host, port) in self.own or not all(map(self.may, found)):
+        if not self.may(found, port):
             raise NotAllowed
-        return any(each.is_loopback for each in found)
+        return found.is_loopback and not self._allowed(found)
 
-    def may(self, address: Address) -> bool:
+    def may(self, address: Address, port: int) -> bool:
         """Says whether the bus may connect to that address for a call-back."""
         address = _meant(address)
-        return (
-            self._allowed(address)
-            or (self.trial and address.is_loopback)
-            or (_of_the_internet(address) and not _of_this_machine(address))
-        )
+        if self._allowed(address):
+            return True
+        if (str(address), port) in self.own:
+            return False
+        return (self.trial and address.is_loopback) or (_of_the_internet(address) and not _of_this_machine(address))
 
     def _allowed(self, address: Address) -> bool:
         return any(address.version == each.version and address in each for each in self.allow)
@@ -86,7 +91,7 @@ class Places:
 def _socket(places: Places, info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
     family, kind, protocol, _, place = info
     try:
-        allowed = places.may(ip_address(place[0].partition("%")[0]))
+        allowed = places.may(ip_address(place[0].partition("%")[0]), place[1])
     except ValueError:  # a form that the system takes for an address and we do not
         allowed = False
     if not allowed:
@@ -94,13 +99,21 @@ def _socket(places: Places, info: tuple[Any, Any, int, str, tuple[Any, ...]]) ->
     return socket.socket(family, kind, protocol)
 
 
-def _numeric(host: str) -> set[str]:
-    """The addresses that a host is, also in forms such as `127.1`; none of a name."""
+def _place(url: URL) -> tuple[str, int]:
+    """Host and port, as one place is always written: names in small letters and as DNS has them, without the dot that
+    may end them; an address of IPv4 as such, however it is written."""
+    host = (url.raw_host or "").rstrip(".")
+    address = _numeric(host)
+    return host if address is None else str(address), url.port or 0
+
+
+def _numeric(host: str) -> Address | None:
+    """The address that a host is, also in forms such as `127.1`; None: it is a name."""
     try:
-        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        return set()
-    return {str(place[0]).partition("%")[0] for *_, place in found}
+        return None
+    return _meant(ip_address(str(found[0][4][0]).partition("%")[0]))
 
 
 def _meant(address: Address) -> Address:

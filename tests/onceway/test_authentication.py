@@ -17,7 +17,6 @@ from cryptography import x509
 import onceway
 from onceway.access.authentication import user_of
 from onceway.access.certificates import end_point
-from onceway.access.guesses import MOST_OF_PAIR
 from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import AuthenticationFailed, ConnectionFailed
 from onceway.topology import ConfigError, loads
@@ -155,6 +154,7 @@ def test_guessing_gets_slow_and_then_not_even_the_right_password_helps_but_other
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceway.access.guesses.MOST_DELAY_S", 1.0)
+    monkeypatch.setattr("onceway.access.guesses.MOST_OF_PAIR", 8)
     guarded = Guarded(tmp_path)
     user = User(with_password(PASSWORD))
     store_users(guarded.users, Users({"alice": user, "bob": user, "new": user}))
@@ -172,7 +172,7 @@ def test_guessing_gets_slow_and_then_not_even_the_right_password_helps_but_other
             for number in range(4):
                 took = await guess(number, "PLAIN" if number % 2 else None)
             assert took >= 0.25
-            await asyncio.gather(*(guess(number, None) for number in range(4, MOST_OF_PAIR + 4)))
+            await asyncio.gather(*(guess(number, None) for number in range(4, 12)))
             assert "code 1" in await guarded.refused(url, "bob", PASSWORD)
             async with guarded.connect(url, "alice"), guarded.connect(url, "new"):
                 pass

@@ -20,12 +20,12 @@ INSIDE = ["127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "::", "169.254.169.254", "
 @pytest.mark.parametrize("address", INSIDE)
 def test_addresses_inside_are_called_only_where_they_are_allowed(address: str) -> None:
     meant = ip_address(address)
-    assert not Places().may(meant)
+    assert not Places().may(meant, 443)
     url = f"https://[{address}]/x" if ":" in address else f"https://{address}/x"
     with pytest.raises(NotAllowed):
         Places().check(url)
     allowed = Places((*read_network("0.0.0.0/0"), *read_network("::/0")))
-    assert allowed.may(meant)
+    assert allowed.may(meant, 443)
     assert not allowed.check(url)
 
 
@@ -42,17 +42,38 @@ def test_other_forms_of_the_loopback_address_are_seen(host: str) -> None:
 def test_addresses_of_the_internet_are_called_but_for_this_machines(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Places().may(ip_address(address))
+    assert Places().may(ip_address(address), 443)
     monkeypatch.setattr(places_module, "_of_this_machine", lambda found: found == ip_address(address))
-    assert not Places().may(ip_address(address))
+    assert not Places().may(ip_address(address), 443)
 
 
-def test_listeners_of_the_product_are_no_call_backs() -> None:
-    places = Places(own=frozenset([("router.example", 5671), ("8.8.8.8", 8443)]))
-    for url in ("https://router.example:5671/", "https://8.8.8.8:8443/x"):
-        with pytest.raises(NotAllowed):
-            places.check(url)
-    assert not places.check("https://router.example/")
+OWN = Places(
+    own=frozenset(
+        [("Router.example", 5671), ("8.8.8.8", 8443), ("bücher.example.", 443), ("2001:4860:4860:0::8888", 5671)]
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["router.example:5671", "ROUTER.EXAMPLE:5671", "router.example.:5671", "router。example:5671", "ｒouter.example:5671",
+     "router.example:05671", "8.8.8.8:8443", "8.8.8.8.:8443", "134744072:8443", "8.8.2056:8443", "0x8.010.8.8:8443",
+     "８.8.8.8:8443", "[::ffff:8.8.8.8]:8443", "[64:ff9b::808:808]:8443", "xn--bcher-kva.example", "BÜCHER.example:443",
+     "[2001:4860:4860::8888]:5671", "[2001:4860:4860::0.0.136.136]:5671"],
+)  # fmt: skip
+def test_listeners_of_the_product_are_no_call_backs_however_they_are_written(place: str) -> None:
+    with pytest.raises(NotAllowed):
+        OWN.check(f"https://{place}/x")
+
+
+@pytest.mark.parametrize("place", ["router.example", "router.example:5672", "8.8.8.8", "a.router.example:5671"])
+def test_other_ports_and_hosts_are_none_of_the_products(place: str) -> None:
+    assert not OWN.check(f"https://{place}/x")
+
+
+def test_a_name_that_means_a_listener_of_the_product_is_not_connected() -> None:
+    assert not OWN.may(ip_address("8.8.8.8"), 8443)
+    assert OWN.may(ip_address("8.8.8.8"), 443)
 
 
 def test_a_trial_takes_this_machines_call_backs_that_show_that_they_are_such() -> None:
