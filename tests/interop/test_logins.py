@@ -213,7 +213,13 @@ def guarded(tmp_path: Path, issuer: Issuer) -> Guarded:
 def test_each_mechanism_and_each_reason_to_be_refused(
     judge: str, guarded: Guarded, issuer: Issuer, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bound in ("FREE", "MOST_OF_PAIR", "MOST_OF_KNOWN", "MOST_OF_USER", "MOST_OF_ADDRESS"):  # guessing is late and then refused in other tests
+    for bound in (
+        "FREE",
+        "MOST_OF_PAIR",
+        "MOST_OF_KNOWN",
+        "MOST_OF_USER",
+        "MOST_OF_ADDRESS",
+    ):  # guessing is late and then refused in other tests
         monkeypatch.setattr(f"onceway.access.guesses.{bound}", 1_000)
 
     async def rhea(guarded: Guarded, tries: list[Case]) -> list[Told]:
