@@ -106,6 +106,25 @@ def test_what_was_accepted_while_a_router_was_out_of_sight_may_have_been_accepte
             checker.subscriber_told("s0")
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_an_attach_without_an_answer_has_made_routers_doubt_is_told_later(answered: bool) -> None:
+    """Seed 4410006775 of books: it brings no born, and so its lives are one to them."""
+    checker = subscribed()
+    checker.without_born.add("s0")
+    checker.new_link("s0")
+    if answered:
+        checker.attached("s0", 0, 20)
+    checker.partings += 1
+    checker.new_link("s0")
+    checker.attached("s0", 1, 20)
+    if answered:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.subscriber_told("s0")
+    else:
+        checker.subscriber_told("s0")
+        assert not checker.unanswered
+
+
 @pytest.mark.parametrize(("waited_for", "died"), [(True, False), (False, False), (True, True)])
 def test_plain_subscriber_is_unknown_only_after_its_wait_or_where_a_router_died(waited_for: bool, died: bool) -> None:
     checker = subscribed()

@@ -72,6 +72,9 @@ class Checker:
     links: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
     all."""
+    unanswered: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Subscriber without born whose attach was never answered -> the same of it. Where a router was out of sight until
+    others had read of that attach, they remember that it may have accepted without it (protocol 2.8), and tell it later."""
     returned_late: dict[str, int] = field(default_factory=dict)
     """Subscriber that has been away for longer than it is waited for -> how many had ended when it went."""
     before: dict[str, int] = field(default_factory=dict)  # subscriber -> how many routers had died when it attached
@@ -227,6 +230,7 @@ class Checker:
         life = self.current.get(name)
         cause = life is None or counted or name in self.declared or self._has_cause(life, {*unsure})
         self._end(name, "told")
+        self.unanswered.pop(name, None)
         self.told.append((name, "interrupted"))
         bounded = self.within_bounds and life is not None and life.whole
         if self.strict or bounded or name in self.declared - self.added.keys():
@@ -252,6 +256,8 @@ class Checker:
     def _has_cause(self, life: Life, unsure: set[Mid]) -> bool:
         """Says whether something may have been accepted without this subscription, as far as routers can know."""
         if self.competing or self.beside_old or life.subscriber in self.dropped:
+            return True
+        if self.unanswered.get(life.subscriber, (self.partings, True)) != (self.partings, True):
             return True
         if len(self.deaths) > life.deaths:  # what a router accepted died with it
             return True
@@ -338,6 +344,8 @@ class Checker:
 
     def new_link(self, name: str) -> None:
         """It attaches, on another link than before."""
+        if name in self.links and name in self.without_born:
+            self.unanswered.setdefault(name, self.links[name])
         self.links[name] = (self.partings, self.sees_all(name))
         self.before[name] = len(self.deaths)
 
