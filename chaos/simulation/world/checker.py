@@ -74,7 +74,8 @@ class Checker:
     all."""
     unanswered: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """Subscriber without born whose attach was never answered -> the same of it. Where a router was out of sight until
-    others had read of that attach, they remember that it may have accepted without it (protocol 2.8), and tell it later."""
+    others had read of that attach, they remember that it may have accepted without it (protocol 2.8), and tell later.
+    """
     returned_late: dict[str, int] = field(default_factory=dict)
     """Subscriber that has been away for longer than it is waited for -> how many had ended when it went."""
     before: dict[str, int] = field(default_factory=dict)  # subscriber -> how many routers had died when it attached
