@@ -23,6 +23,8 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
+from onceway.base import waits
+
 Event = dict[str, Any]
 Handle = Callable[[list[Event]], object]
 Respond = Callable[[str, list[tuple[str, str]]], object]
@@ -77,8 +79,8 @@ class Drain:
         self._path = path
         self._inner = inner
         self._taken: MutableMapping[str, str] = {} if taken is None else taken
-        self._lock = threading.Lock()
-        self._turn = asyncio.Lock()
+        self._lock = waits.APPLICATION(threading.Lock())
+        self._turn = waits.APPLICATION(asyncio.Lock())
 
     def wsgi(self, environ: dict[str, Any], start_response: Respond) -> Iterable[bytes]:
         """The middleware as a WSGI application."""
@@ -112,7 +114,7 @@ class Drain:
     ) -> None:
         """The middleware as an ASGI application."""
         if self._inner is not None and (scope["type"] != "http" or scope["path"] != self._path):
-            await self._inner(scope, receive, send)
+            await waits.APPLICATION(self._inner(scope, receive, send))
             return
         if scope["type"] != "http":
             raise NotImplementedError(f"no {scope['type']} here")  # a server goes on without a lifespan

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import onceway
+from onceway.base import waits
 
 __all__ = ["Batch", "Connection", "Delivery", "Publication", "Publisher", "Subscriber", "connect"]
 
@@ -50,14 +51,14 @@ class _Thread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onceway", daemon=True)
         self._thread.start()
-        self._lock = threading.Lock()  # over the next, so that no call comes after the loop's end
+        self._lock = waits.MUTEX(threading.Lock())  # over the next, so that no call comes after the loop's end
         self._stopped = False
 
     def run(self, start: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Awaits in the event loop what `start` returns there.  TimeoutError: it was cancelled after the timeout."""
 
         async def bounded() -> T:
-            async with asyncio.timeout(timeout_s):
+            async with waits.CALL(asyncio.timeout(timeout_s)):
                 return await start()
 
         try:
@@ -71,7 +72,7 @@ class _Thread:
                 raise onceway.ConnectionClosed("the connection is closed")
             future: Future[T] = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
-            return future.result()
+            return waits.CALL(future.result)()
         except CancelledError:
             raise onceway.ConnectionClosed("the connection was closed meanwhile") from None
         except BaseException:
@@ -84,19 +85,19 @@ class _Thread:
         async def end_calls() -> None:
             calls = asyncio.all_tasks() - {asyncio.current_task()}
             if calls:
-                _, left = await asyncio.wait(calls, timeout=1.0)
+                _, left = await asyncio.wait(calls, timeout=waits.CALLS_END.s)
                 for call in left:
                     call.cancel()
                 if left:
-                    await asyncio.wait(left)
+                    await waits.OWN_WORK(asyncio.wait(left))
 
         with self._lock:
             if self._stopped:
                 return
             self._stopped = True
-        asyncio.run_coroutine_threadsafe(end_calls(), self._loop).result()
+        waits.CALLS_END(asyncio.run_coroutine_threadsafe(end_calls(), self._loop)).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        waits.OWN_WORK(self._thread).join()
         self._loop.close()
 
 
@@ -105,7 +106,7 @@ class Connection:
 
     def __init__(self, make: Callable[[], onceway.Connection]) -> None:
         self._thread = _Thread()
-        self._closing = threading.Lock()
+        self._closing = waits.CLOSING(threading.Lock())
         try:
             self._connection = self._thread.run(make)
         except BaseException:

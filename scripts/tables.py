@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from edges.bus import metrics as bus
 from edges.pipe import metrics as pipe
+from onceway.base import waits
 from onceway.base.metrics import Metric
 from onceway.operate import metrics as router
 from onceway.operate.status import RECORDS
 from onceway.spark.source import service
 from onceway.topology import reference
 from onceway.topology.listeners import LISTENERS, Listener
+from scripts import waits as places
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
@@ -65,11 +67,24 @@ def _tls(row: Listener) -> str:
     return "never" if not row.tls else f"always, `{row.tls}`" if row.secure else f"where `{row.tls}` has a profile"
 
 
+def waits_table() -> Iterator[str]:
+    where = places.by_row()
+    yield "| wait | for what | bound | what happens then | told by | where |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in waits.TABLE:
+        bound = row.bound if isinstance(row.bound, str) else f"{row.bound:g} s"
+        keys = ", ".join(f"`{key}`" for key in row.keys)
+        told = row.told.replace(waits.METRIC, f"`{waits.METRIC}`")
+        cells = (f"`{row.name}`", row.what, f"{bound} ({keys})" if keys else bound, row.then, told)
+        yield f"| {' | '.join(cells)} | {', '.join(f'`{each}`' for each in where[row.name])} |"
+
+
 TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     **{name: lambda table=table: metrics_table(table) for name, table in METRICS.items()},
     **{title: lambda section=section: reference.table(section) for title, section in reference.by_title().items()},
     "states of deliveries": states_table,
     "listeners": listeners_table,
+    "waits": waits_table,
 }
 FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
 

@@ -11,7 +11,6 @@ head `bounded` lets 64 KiB come to it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -24,12 +23,11 @@ from aiohttp.typedefs import Middleware
 
 from amqp10.settings import BEFORE_LOGIN
 from onceway.access.fair import ByAddress
-from onceway.base import hosts
+from onceway.base import hosts, waits
 from onceway.base.descriptors import most_strangers
 from onceway.topology import HostPort
 from router.links.crowd import Crowd
 
-HANDSHAKE_S: Final = 5.0  # of TLS
 MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
 GRACE_S: Final = (
     0.25  # but for those that have just come: many clients may come back at once, and are still to be heard
@@ -79,6 +77,16 @@ def application(
                 head.octets = 0  # the next one begins
 
     return web.Application(middlewares=[for_own_hosts, *middlewares], client_max_size=most_octets)
+
+
+async def body_of(request: web.Request) -> bytes:
+    """The request's body. HTTPRequestTimeout where its rest does not come: aiohttp by itself waits for ever."""
+    try:
+        async with asyncio.timeout(waits.HTTP_BODY.s):
+            return await request.read()
+    except TimeoutError:
+        waits.HTTP_BODY.ended()
+        raise web.HTTPRequestTimeout(text=f"the rest has not come within {waits.HTTP_BODY.s:g} s\n") from None
 
 
 class _Head(asyncio.Protocol):
@@ -145,7 +153,7 @@ class Accepting:
     async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
         loop = asyncio.get_running_loop()
-        family, *_, place = (await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))[0]
+        family, *_, place = (await waits.RESOLVER(loop.getaddrinfo(*address, type=socket.SOCK_STREAM)))[0]
         self._socket = socket.create_server(place, family=family, backlog=128)
         self._socket.setblocking(False)
         self._tls = tls
@@ -176,7 +184,7 @@ class Accepting:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, peer = await loop.sock_accept(listener)
+                accepted, peer = await waits.ACCEPT(loop.sock_accept(listener))
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
@@ -188,23 +196,30 @@ class Accepting:
             self._crowd.add(task, address)
 
     async def _shake_hands(self, accepted: socket.socket, address: str) -> None:
-        bound_s = HANDSHAKE_S if self._tls is not None else None
+        bound_s = waits.HTTP_TLS.s if self._tls is not None else None
         task = asyncio.current_task()
         assert task is not None
-        with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
             if self._tls is not None:
                 await self._turn(accepted, address)
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                began = loop.time()
+            connecting = loop.connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
+            transport, _ = await waits.HTTP_TLS(connecting)
             self._strangers[task] = self._strangers[task][0], transport
             self._tasks[transport] = task
+        except OSError:  # it has no TLS, another one, or is gone
+            if bound_s is not None and loop.time() >= began + bound_s:
+                waits.HTTP_TLS.ended()
 
     async def _turn(self, accepted: socket.socket, address: str) -> None:
         """Returns when the other side has begun with its handshake, and it is its turn. TimeoutError: it has not."""
         loop = asyncio.get_running_loop()
-        begun: asyncio.Future[None] = loop.create_future()
-        turn: asyncio.Future[None] = loop.create_future()
+        begun: asyncio.Future[None] = waits.HTTP_TLS(loop.create_future())
+        turn: asyncio.Future[None] = waits.HTTP_TURN(loop.create_future())
 
         def begin() -> None:
             if not begun.done():
@@ -213,7 +228,7 @@ class Accepting:
         try:
             loop.add_reader(accepted.fileno(), begin)
             try:
-                async with asyncio.timeout(HANDSHAKE_S):
+                async with asyncio.timeout(waits.HTTP_TLS.s):
                     await begun
             finally:
                 loop.remove_reader(accepted.fileno())

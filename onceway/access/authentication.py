@@ -37,6 +37,7 @@ from onceway.access.guesses import Guesses
 from onceway.access.tls import Tls
 from onceway.access.tokens import Holder, Tokens
 from onceway.access.users import Users, load_users
+from onceway.base import waits
 from onceway.topology import Topology
 from onceway.topology.named import named_files
 from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
@@ -65,7 +66,7 @@ class Checks:
 
     def start(self, address: str, look: Callable[[], bool]) -> asyncio.Future[bool]:
         """address: the client's host:port. Cancel what is returned when the client is gone."""
-        check = _Check(asyncio.get_running_loop().create_future(), look)
+        check = _Check(waits.PASSWORD(asyncio.get_running_loop().create_future()), look)
         check.found.add_done_callback(lambda _: self._waiting.remove(address, check))
         self._waiting.put(address, check)
         self._go_on()
@@ -381,7 +382,7 @@ def _names(certificate: Mapping[str, Any], source: str) -> list[str]:
 
 async def fetch(tokens: Tokens) -> None:
     """Gets the keys of tokens from their URL, beside all else."""
-    await asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch)
+    await waits.TOKEN_KEYS(asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch))
 
 
 @cache

@@ -25,6 +25,7 @@ from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, app
 from onceway.access.authentication import Authentication, fetch, user_of
 from onceway.access.tls import ListenerContext
 from onceway.access.tokens import Holder, Tokens
+from onceway.base import waits
 from onceway.topology import HostPort
 from onceway.topology.admin import AdminRules
 from onceway.topology.listeners import BY_KEY
@@ -77,8 +78,8 @@ class Pages:
         self._tls = tls
         pages = application(self._names, closed_to_pages, *self._middlewares)
         pages.add_routes(self.pages())
-        self._runner = web.AppRunner(pages, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
-        await self._runner.setup()
+        self._runner = web.AppRunner(pages, access_log=None, logger=LOGGER, shutdown_timeout=waits.HTTP_STOP.s)
+        await waits.LISTEN(self._runner.setup())
         assert self._runner.server is not None
         self._accepting = Accepting(bounded(self._runner.server))
         return await self._accepting.start(address, tls)
@@ -93,7 +94,7 @@ class Pages:
         if self._accepting is not None:
             self._accepting.stop()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await waits.HTTP_STOP(self._runner.cleanup())
 
 
 class Access:

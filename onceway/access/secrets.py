@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from onceway.base import waits
 from onceway.errors import UsageError
 
 MOST: Final = 64 << 10  # bytes of a file that holds one secret
@@ -33,7 +34,7 @@ def secret_of(file: str) -> str:
     """The file's first line, without its end. UsageError if it cannot be read, or there is nothing."""
     try:
         if file == "-":
-            text = sys.stdin.readline()
+            text = waits.STDIN(sys.stdin.readline)()
         else:
             with Path(file).open(encoding="utf-8") as opened:
                 text = opened.readline(MOST)

@@ -7,9 +7,14 @@ that need a private key count: with a shared secret, whoever can check a token c
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,11 +22,11 @@ from amqp10.errors import EncodeError
 from amqp10.sasl import ANONYMOUS_IDENTITY, Failure
 from amqp10.scram import prepare
 from onceway.access.certificates import Content
+from onceway.base import waits
 from onceway.errors import UsageError
 from onceway.topology.sasl import TokenRules
 
 LEEWAY_S: Final = 30.0  # that clocks may differ
-FETCH_WITHIN_S: Final = 5.0
 FETCH_AGAIN_S: Final = 600.0  # so that keys that are withdrawn are forgotten
 LEAST_PAUSE_S: Final = 10.0  # between fetches, whatever keys strangers name
 MOST_BYTES: Final = 1 << 20  # of a set of keys
@@ -83,13 +88,20 @@ class Tokens:
     def fetch(self) -> None:
         """Gets the keys from their URL. The old ones stay where that fails; then `verify` says why."""
         self._fetched_at = time.monotonic()
-        opener = urllib.request.build_opener(_NoRedirect)
+        within = _Within(waits.TOKEN_KEYS.s)
+        opener = urllib.request.build_opener(_NoRedirect, within)
         try:
-            with opener.open(self.rules.keys, timeout=FETCH_WITHIN_S) as response:
+            with opener.open(self.rules.keys, timeout=waits.TOKEN_KEYS.s) as response:
                 self._keys = self._read(response.read(MOST_BYTES + 1))
             self._why = ""
-        except (OSError, ValueError) as error:  # URLError and HTTPError are OSErrors
-            self._why = f"; {self.rules.keys}: {error}"
+        except (OSError, ValueError, HTTPException) as error:  # URLError and HTTPError are OSErrors
+            late = time.monotonic() - self._fetched_at >= waits.TOKEN_KEYS.s
+            if late:
+                waits.TOKEN_KEYS.ended()
+            why = f"no answer within {waits.TOKEN_KEYS.s:g} s" if late else error
+            self._why = f"; {self.rules.keys}: {why}"
+        finally:
+            within.over()
 
     def verify(self, token: str) -> Holder | Failure:
         key = self._key(token)
@@ -160,6 +172,43 @@ def _algorithms(key: Any) -> list[str]:
     fit = _ALGORITHMS[key.key_type]
     said = key._jwk_data.get("alg")  # PyJWT makes one up where the key names none
     return [said] if said in fit else [] if said is not None else list(fit)
+
+
+class _Within(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Ends what takes longer in all. The timeout of urllib is that of each read: a server that says an octet now and
+    then would be waited for without end."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._sockets: list[socket.socket] = []  # beside TLS, which has the same connections
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.start()
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(partial(self._connection, HTTPConnection), req)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(partial(self._connection, HTTPSConnection), req)
+
+    def over(self) -> None:
+        self._timer.cancel()
+        for each in self._sockets:
+            each.close()
+
+    def _connection(self, kind: type[HTTPConnection], host: str, **given: Any) -> HTTPConnection:
+        made = kind(host, **given)
+        setattr(made, "_create_connection", self._connect)  # noqa: B010  (http.client's own hook)
+        return made
+
+    def _connect(self, *given: Any, **more: Any) -> socket.socket:
+        made = waits.TOKEN_KEYS(socket.create_connection)(*given, **more)
+        self._sockets.append(made.dup())
+        return made
+
+    def _end(self) -> None:
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

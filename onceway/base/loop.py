@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from onceway.base import waits
+
 T = TypeVar("T")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -28,7 +30,7 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
 
 def stop_signal(reload: Callable[[], None] | None = None) -> asyncio.Future[None]:
     """Done at the first SIGTERM, SIGINT or SIGHUP; with `reload`, SIGHUP calls that. Call it on the running loop."""
-    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stopped: asyncio.Future[None] = waits.STOP(asyncio.get_running_loop().create_future())
 
     def stop() -> None:
         if not stopped.done():

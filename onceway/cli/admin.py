@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from onceway.base import waits
 from onceway.cli.options import say
 from onceway.cli.sockets import routers_here, run_action, socket_options
 from router.json_text import write_json
@@ -208,7 +209,7 @@ async def _ask_one(sockets: Mapping[str, Path], page: str, arguments: dict[str, 
     refused: ControlError | None = None
     for router, socket in sockets.items():
         try:
-            await call(socket, "POST", page, arguments)
+            await waits.CONTROL(call(socket, "POST", page, arguments))
         except ControlError as error:
             refused = error
         else:
@@ -225,7 +226,7 @@ async def _ask_all(sockets: Mapping[str, Path], page: str, arguments: dict[str, 
     unknown: list[ControlError] = []
     for router, socket in sockets.items():
         try:
-            answers[router] = await call(socket, "POST", page, arguments)
+            answers[router] = await waits.CONTROL(call(socket, "POST", page, arguments))
         except NotRunning as error:
             say(f"[{router}] {error}")
         except ControlError as error:

@@ -8,6 +8,7 @@ import contextlib
 import click
 
 from onceway import topology
+from onceway.base import waits
 from onceway.cli.options import say
 from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 
@@ -59,7 +60,7 @@ async def _serve(
     name, links = (read.network, read.links) if read is not None else ("", ())
     urls, by_url = places_of(read, network, reading.state_dir)
     sockets = {router: by_url[url] for router, url in urls.items()}
-    async with reading.probe(1.0, by_url) as probe:
+    async with reading.probe(waits.PROBE_ALL.s, by_url) as probe:
         served = Served(name, links, urls, sockets, probe)
         try:
             url = await served.start(port)
@@ -71,6 +72,6 @@ async def _serve(
         if opened:
             click.launch(url)
         try:
-            await asyncio.Event().wait()
+            await waits.STOP(asyncio.Event()).wait()
         finally:
             await served.stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from onceway.base import waits
 from onceway.cli.options import say
 from onceway.cli.sockets import routers_here, run_action, socket_options
 from router.json_text import write_json
@@ -54,10 +55,10 @@ async def _drain(router: str, socket: Path, timeout_s: float, as_json: bool) -> 
     from onceway.operate.control import call
 
     began = time.monotonic()
-    await call(socket, "POST", "/drain", {"timeout_s": timeout_s})
+    await waits.CONTROL(call(socket, "POST", "/drain", {"timeout_s": timeout_s}))
     told = ""
     while True:
-        status = await call(socket, "GET", "/status")
+        status = await waits.CONTROL(call(socket, "GET", "/status"))
         seconds, left = time.monotonic() - began, status["connections"]
         drained = status["state"] == "drained"
         if drained or status.get("drain") is None or seconds > timeout_s + GOODBYE_S:
@@ -82,6 +83,6 @@ async def _drain(router: str, socket: Path, timeout_s: float, as_json: bool) -> 
 async def _undo(router: str, socket: Path, as_json: bool) -> int:
     from onceway.operate.control import call
 
-    await call(socket, "POST", "/undrain", {})
+    await waits.CONTROL(call(socket, "POST", "/undrain", {}))
     click.echo(write_json({"router": router, "state": "ready"}) if as_json else f"router {router} takes clients again")
     return 0

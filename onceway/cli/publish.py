@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onceway.base import waits
 from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, size, write_out
 from onceway.client.bodies import Body
 
@@ -22,7 +23,6 @@ CHUNK = 1000  # messages handed over at a time
 TICK_S = 0.01  # with --rate
 TELL_AFTER_S = 5.0  # without an outcome
 LOOK_EVERY_S = 0.25
-LEAVE_WITHIN_S = 10.0  # after Ctrl-C
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ async def _publish(plan: Plan) -> int:
             say(f"[{plan.name or 'publish'}] {before} messages of an earlier run are sent again first")
         with Meter("published", plan.count) as meter:
             working = asyncio.create_task(_put_all(plan, publisher, meter, stop))
-            stopped = asyncio.create_task(stop.wait())
+            stopped = asyncio.create_task(waits.STOP(stop).wait())
             telling = asyncio.create_task(_tell_whom_it_waits_for(plan, publisher))
             timed_out = not await _work(plan, publisher, {working, stopped})
             without_credit = publisher.waits
@@ -94,7 +94,7 @@ async def _publish(plan: Plan) -> int:
             say(f"[{plan.name or 'publish'}] no {lacks} for {plan.timeout_s:g} s{why}")
         elif publisher.unsettled:
             try:
-                async with asyncio.timeout(LEAVE_WITHIN_S):
+                async with asyncio.timeout(waits.LEAVE.s):
                     await publisher.drain()
             except TimeoutError:
                 say(f"[{plan.name or 'publish'}] {publisher.unsettled} messages have no outcome yet")
@@ -135,12 +135,13 @@ async def _tell_whom_it_waits_for(plan: Plan, publisher: Publisher) -> None:
 async def _work(plan: Plan, publisher: Publisher, tasks: set[asyncio.Task[Any]]) -> bool:
     """Waits until one of the tasks is done; False if for --timeout nothing has moved that should have."""
     if plan.timeout_s is None:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await waits.OUTCOME(asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))
         return True
     loop = asyncio.get_running_loop()
     moved, seen = loop.time(), -1
     while loop.time() < moved + plan.timeout_s:
-        await asyncio.wait(tasks, timeout=min(0.1, plan.timeout_s / 4), return_when=asyncio.FIRST_COMPLETED)
+        look_s = min(0.1, plan.timeout_s / 4)
+        await waits.PAUSE(asyncio.wait)(tasks, timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
         if any(task.done() for task in tasks):
             return True
         decided = publisher.accepted + publisher.rejected
@@ -173,7 +174,7 @@ async def _put_all(plan: Plan, publisher: object, meter: Meter, stop: asyncio.Ev
     try:
         while not draining.done():
             meter.at(publisher.accepted)
-            await asyncio.wait({draining}, timeout=0.1)
+            await waits.PAUSE(asyncio.wait)({draining}, timeout=0.1)
     finally:
         draining.cancel()
     draining.result()
@@ -191,14 +192,14 @@ async def _made_up(count: int, size: int) -> AsyncIterator[list[Body]]:
 async def _lines() -> AsyncIterator[list[Body]]:
     """Lines of standard input as they come, without their ends: text, or bytes where a line is not UTF-8."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes] = waits.STDIN(asyncio.Queue())
     descriptor = sys.stdin.fileno()
-    wanted = threading.Semaphore(4)  # bounds how far reading runs ahead
+    wanted = waits.OWN_WORK(threading.Semaphore(4))  # bounds how far reading runs ahead
 
     def read() -> None:
         while True:
             wanted.acquire()
-            data = os.read(descriptor, 1 << 16)
+            data = waits.STDIN(os.read)(descriptor, 1 << 16)
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, data)
             except RuntimeError:  # the loop has ended without us

@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from onceway import topology
+from onceway.base import waits
 from onceway.cli.check import warn_of
 from onceway.cli.options import say
 from onceway.cli.sockets import Reading, reading_options
-
-STARTED_WITHIN_S = 30.0  # a supervisor's answer: it has drained the routers that it stops
 
 
 @click.command("reload")
@@ -125,7 +124,7 @@ async def _ask(loaded: topology.Topology, sockets: Iterable[Path], *, dry_run: b
         if not supervises and path.stem in (*told.routers, *told.stopped, *told.started):
             continue  # its supervisor has told it
         try:
-            answer = await call(path, "POST", PAGE, given, STARTED_WITHIN_S)
+            answer = await call(path, "POST", PAGE, given, waits.RELOAD.s)
         except NotRunning as error:
             if not supervises and path.stem in loaded.routers and await _is_alive(path):
                 told.routers[path.stem] = {"error": str(error)}
@@ -156,7 +155,8 @@ async def _is_alive(path: Path) -> bool:
     import asyncio
 
     try:
-        _, writer = await asyncio.open_unix_connection(path)
+        async with asyncio.timeout(waits.CONTROL_ALIVE.s):
+            _, writer = await asyncio.open_unix_connection(path)
     except OSError:
         return False
     writer.close()
@@ -167,13 +167,12 @@ async def elsewhere(loaded: topology.Topology, names: list[str], reading: Readin
     """What routers on other hosts have."""
     import asyncio
 
-    from onceway.operate.probe import ANSWER_WITHIN_S
     from onceway.serve.ports import admin_url
 
     if not names:
         return []
     urls = [admin_url(loaded, name) for name in names]
-    async with reading.probe(ANSWER_WITHIN_S) as probe:
+    async with reading.probe(waits.PROBE.s) as probe:
         found = await asyncio.gather(*map(probe.summary, urls))
     others = [
         name for name, status in zip(names, found, strict=True) if status and status.get("file") != loaded.file_digest

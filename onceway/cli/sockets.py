@@ -14,6 +14,7 @@ import click
 
 from onceway import state
 from onceway.access.secrets import read_secret
+from onceway.base import waits
 from onceway.cli.options import TLS_FILES, Tls, group, password_option, say, state_dir_option, user_option
 from onceway.errors import UsageError
 from onceway.operate.control import SUPERVISOR, socket_path
@@ -50,7 +51,7 @@ class Reading:
     def probe(self, within_s: float, sockets: Mapping[str, Path] | None = None) -> Probe:
         """The password is asked for here, where it is nowhere else."""
         tls = Tls(self.ca, self.certificate, self.key).context()
-        return Probe(within_s, sockets, tls=tls, login=self._login())
+        return waits.PROBE_ALL(Probe)(within_s, sockets, tls=tls, login=self._login())
 
     def _login(self) -> str | None:
         """What admin listeners are told (RFC 7617)."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
+from onceway.base import waits
 from onceway.cli.options import without_password
 from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 from onceway.cli.tables import columns_explained
@@ -23,7 +24,6 @@ from router.json_text import write_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ANSWER_WITHIN_S = 1.0  # where nobody listens, the refusal is immediate
 WATCH_EVERY_S = 2.0
 COLUMNS = "\n".join(
     ("\b", "Columns, with the short form for terminals of less than 110 columns:", *columns_explained())
@@ -35,7 +35,7 @@ COLUMNS = "\n".join(
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=ANSWER_WITHIN_S,
+    default=waits.PROBE_ALL.s,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for a router; all are asked at once.",
@@ -125,7 +125,7 @@ class Asked:
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
     ) -> tuple[dict[str, Status | None], dict[str, str]]:
-        async with self.reading.probe(self.timeout_s, sockets) as probe:
+        async with waits.PROBE_ALL(self.reading.probe(self.timeout_s, sockets)) as probe:
             ask = probe.status if self.with_addresses else probe.summary
             found = await asyncio.gather(*map(ask, urls.values()))
             return dict(zip(urls, found, strict=True)), {name: probe.why.get(url, "") for name, url in urls.items()}
@@ -178,7 +178,7 @@ async def _silent_stores(network: topology.Topology, timeout_s: float) -> list[s
 
     async def line(name: str, host: str, port: int, pipes: list[str]) -> str | None:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with waits.LISTENS(asyncio.timeout(timeout_s)):
                 _, writer = await asyncio.open_connection(host, port)
         except (OSError, TimeoutError):
             return f"[store {name}] does not answer at {host}:{port}: pushes to {', '.join(pipes)} wait"

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from onceway.base import waits
 from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, write_out
 
 
@@ -86,10 +87,12 @@ async def _subscribe(plan: Plan) -> int:
         timed_out = False
         with Meter("received", plan.count) as meter:
             taking = asyncio.create_task(_take(plan, subscriber, tally, meter))
-            stopped = asyncio.create_task(stop.wait())
+            stopped = asyncio.create_task(waits.STOP(stop).wait())
             while not taking.done() and not stop.is_set() and not timed_out:
                 seen = tally.received
-                await asyncio.wait({taking, stopped}, timeout=plan.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                await waits.MESSAGE(asyncio.wait)(
+                    {taking, stopped}, timeout=plan.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 timed_out = not taking.done() and not stop.is_set() and tally.received == seen
             stopped.cancel()
             taking.cancel()
@@ -116,7 +119,7 @@ async def _take(plan: Plan, subscriber: Any, tally: Tally, meter: Meter) -> None
     left = plan.count
     while left is None or left > 0:
         most = plan.credit if left is None else min(plan.credit, left)
-        async for batch in subscriber.batches(max_messages=most):
+        async for batch in waits.MESSAGE(subscriber.batches(max_messages=most)):
             tally.began = tally.began or time.monotonic()
             out = "" if plan.quiet else shown(plan.name or "subscribe", batch.bodies)
             if plan.accept_first:

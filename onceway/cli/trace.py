@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from onceway import topology
+from onceway.base import waits
 from onceway.cli.options import without_password
 from onceway.cli.sockets import Reading, reading_options, sockets_by_url
 from onceway.cli.status import admin_address
-from onceway.operate.probe import ROUTER_WITHIN_S
 from onceway.serve.ports import admin_url
 from router.json_text import write_json
 
@@ -81,7 +81,7 @@ async def ask(
     network = topology.load(target) if url is None else None
     urls = {str(url): str(url)} if network is None else {name: admin_url(network, name) for name in network.routers}
     sockets = {} if network is None else sockets_by_url(network, reading.state_dir)
-    async with reading.probe(ROUTER_WITHIN_S, sockets) as probe:
+    async with reading.probe(waits.PROBE_ALL.s, sockets) as probe:
         answers = await asyncio.gather(*(probe.trace(each, query) for each in urls.values()))
         return dict(zip(urls, answers, strict=True)), {name: probe.why.get(each, "") for name, each in urls.items()}
 

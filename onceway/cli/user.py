@@ -5,7 +5,6 @@ Passwords are read from a prompt or a file, never from the command line, which o
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from onceway.access.secrets import read_secret
+from onceway.base import locks, waits
 from onceway.errors import UsageError
 
 if TYPE_CHECKING:
@@ -140,7 +140,10 @@ def _changing(path: Path, *, new: bool = False) -> Iterator[tuple[Users, _Store]
     except OSError as error:
         raise UsageError(f"{path}: {path.resolve().parent}: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            locks.take(descriptor, waits.USERS_LOCK, path)
+        except TimeoutError as error:
+            raise UsageError(str(error)) from None
         yield (Users() if new and not path.exists() else load_users(path)), _Store(path)
     finally:
         os.close(descriptor)

@@ -18,9 +18,10 @@ from typing import Any
 
 from amqp10.settings import ConnectionSettings
 from onceway.access.contexts import tls_context
+from onceway.base import waits
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
-from onceway.client.driver import TCP_TIMEOUT_S, Driver
+from onceway.client.driver import Driver
 from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.contact import backoff_s
 from onceway.client.publisher import Publisher
@@ -30,7 +31,6 @@ from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
 from router.names import GUARANTEES, Guarantee
 
-NAMED_TIMEOUT_S = 1.0  # for a router that is not in the list, and was named by one that is being drained
 REDIRECT_EVERY_S = 1.0  # a second router that sends us away sooner counts as a failure: all may be stopping
 CREDIT_BYTES = 64 * 1024 * 1024  # about so much payload handed out or waiting
 CLOSE_TIMEOUT_S = 90.0  # longer than the network waits, by default, for a subscriber that holds a message
@@ -322,7 +322,8 @@ class Connection:
             owner._flush(now_s())
             owner._refresh()
         bound_s = driver.close_timeout_s if timeout_s is None else timeout_s
-        await driver.changes.until(lambda: driver.error or not any(_busy(owner) for owner in owners), bound_s)
+        closed = driver.changes.until(lambda: driver.error or not any(_busy(owner) for owner in owners), bound_s)
+        await waits.CLOSING(closed)
         if not driver.connected:
             driver.leave_timeout_s = 0.0
         undecided = [owner._left_undecided() for owner in owners if isinstance(owner, Publisher)]
@@ -342,7 +343,9 @@ class Connection:
         self.container = driver.open(self.container or None, self._rng)
         self._runner = asyncio.create_task(self._run(), name=f"onceway {self.container}")
         try:
-            up = await driver.changes.until(lambda: driver.router is not None or driver.error, self._connect_timeout_s)
+            up = await waits.FIRST_CONNECTION(
+                driver.changes.until(lambda: driver.router is not None or driver.error, self._connect_timeout_s)
+            )
         except BaseException:
             await self._shut()
             raise
@@ -371,7 +374,7 @@ class Connection:
         followed_at = -REDIRECT_EVERY_S
         while not driver.closing:
             url = self._next(named)
-            patience_s = TCP_TIMEOUT_S if url in self._urls else NAMED_TIMEOUT_S
+            patience_s = (waits.CONNECT if url in self._urls else waits.CONNECT_NAMED).s
             reason = await driver.use(url, self._settings, patience_s)
             if driver.router is not None:
                 failures = 0

@@ -22,6 +22,7 @@ from amqp10.events import ConnectionClosed as EngineClosed
 from amqp10.settings import ConnectionSettings
 from onceway.access.certificates import end_point
 from onceway.access.contexts import reason
+from onceway.base import waits
 from onceway.base.websocket import DialledWebSocket
 from onceway.client import clock
 from onceway.client.clock import now_s
@@ -46,8 +47,6 @@ from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
 
-TCP_TIMEOUT_S = 5.0  # for one router to take the connection
-DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close
 PRODUCT = "onceway"  # what our routers call themselves in open
 
 logger = logging.getLogger("onceway")
@@ -75,7 +74,7 @@ class Driver:
         self.owners: dict[int, Publisher | Subscriber] = {}  # by id of their links
         self.changes = Changes()
         self.close_timeout_s = close_timeout_s
-        self.leave_timeout_s = DETACH_TIMEOUT_S
+        self.leave_timeout_s = waits.DETACH.s
         self.closing = False
         self.closed = False
         self.error: OncewayError | None = None
@@ -110,18 +109,18 @@ class Driver:
         self,
         url: RouterUrl,
         settings: Callable[[RouterUrl, bytes | None], ConnectionSettings],
-        connect_timeout_s: float = TCP_TIMEOUT_S,
+        connect_timeout_s: float = waits.CONNECT.s,
     ) -> str:
         """Connects to this router; returns when the connection has ended, with the reason. `sent_to` is where the
         router has sent us, if it has. settings: by the router's URL and the channel binding of its certificate."""
         self.url = str(url)
         self.sent_to = None
         self._heard = False
-        self._lost = self.loop.create_future()
+        self._lost = waits.CONNECTION(self.loop.create_future())
         websocket = DialledWebSocket(url.host, url.port, "amqp", os.urandom) if url.in_websocket else None
         wire = Wire(self, websocket)
         try:
-            async with asyncio.timeout(connect_timeout_s):
+            async with waits.CONNECT(asyncio.timeout(connect_timeout_s)):
                 transport, _ = await self.loop.create_connection(
                     lambda: wire, url.host, url.port, ssl=self._tls if url.secure else None
                 )
@@ -148,7 +147,7 @@ class Driver:
         if self._wire is not None and lost is not None:
             self.endpoint.close()
             self.step()
-            await asyncio.wait([lost], timeout=DETACH_TIMEOUT_S)
+            await asyncio.wait([lost], timeout=waits.DETACH.s)
 
     async def shut(self) -> None:
         """Closes what is open, in any state, and wakes every waiter."""
@@ -161,7 +160,7 @@ class Driver:
         self.router = None
         try:
             if self._journal.failure is None:
-                await asyncio.to_thread(self._journal.close)
+                await waits.DISK(asyncio.to_thread(self._journal.close))
         finally:
             self._fail(self.error or ConnectionClosed("the connection is closed"))
 
@@ -338,6 +337,7 @@ class Driver:
             self._give_up(str(failure))
         self.step()
 
+    @waits.DISK
     def durably(self, number: int) -> Awaitable[None]:
         """An awaitable that is done when the journal has reached this number."""
         if number <= self._journal.durable:
@@ -369,7 +369,7 @@ class Driver:
         self.step()
         answered = False
         try:
-            answered = await owner._changes.until(
+            answered = await waits.ATTACH(owner._changes).until(
                 lambda: owner._attached or owner._error or owner._closed or self.closed, timeout_s
             )
         finally:

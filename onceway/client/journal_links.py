@@ -19,6 +19,7 @@ from itertools import accumulate
 from struct import Struct
 from typing import Any, Final
 
+from onceway.base import waits
 from onceway.client import clock
 from onceway.client.journal import PublisherRecord, SubscriberRecord
 from onceway.client.ranges import RangeSet
@@ -38,7 +39,7 @@ class Gathering(ABC):
     """A journal as its links see it: what it gathers for the next transaction, and what it has stored."""
 
     def __init__(self) -> None:
-        self._lock = threading.Condition()  # guards what is gathered
+        self._lock = waits.MUTEX(threading.Condition())  # guards what is gathered
         self._pending: list[Operation | Run] = []
         self._touched: dict[LinkRows, None] = {}  # links whose row has to be written again
         self._group = 1  # number of the transaction being gathered

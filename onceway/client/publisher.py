@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from amqp10.outcomes import Accepted
+from onceway.base.waits import CLOSING, DETACH, OUTCOME
 from onceway.client.bodies import Body, encode_body
 from onceway.client.protocol.events import (
     Attached,
@@ -142,7 +143,7 @@ class Publisher:
         """
         publication: Publication | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with OUTCOME(asyncio.timeout(timeout_s)):
                 publication = await self.put(body)
                 await publication
         except TimeoutError as error:
@@ -220,6 +221,7 @@ class Publisher:
                 self._schedule()
         return publications
 
+    @OUTCOME
     async def drain(self) -> None:
         """Waits until everything published so far has its outcome; `accepted` and `rejected` count them.
 
@@ -240,7 +242,7 @@ class Publisher:
         if not self._closed:
             self._closing = True
             bound_s = self._driver.close_timeout_s if timeout_s is None else timeout_s
-            await self._changes.until(lambda: self._closed or not self.unsettled, bound_s)
+            await CLOSING(self._changes).until(lambda: self._closed or not self.unsettled, bound_s)
             await self._leave(closed=True)
         if self._error is not None:
             raise self._error
@@ -272,6 +274,7 @@ class Publisher:
             self._scheduled = True
             self._driver.soon()
 
+    @OUTCOME
     async def _wait_for_room(self) -> None:
         self._waiters += 1
         try:
@@ -302,6 +305,7 @@ class Publisher:
         if self._closed or (self._closing and not closing):
             raise ConnectionClosed(f"publisher {self.name} of {self.address} is closed")
 
+    @OUTCOME
     def _future(self) -> asyncio.Future[None]:
         return self._driver.loop.create_future()
 
@@ -409,7 +413,7 @@ class Publisher:
             closed = False
         if not self._closed and self._error is None:
             self._driver.leave(self._link, closed)
-            await self._changes.until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
+            await DETACH(self._changes).until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
         self._closed = True
         if not self.journalled:
             for number, _ in left:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 
+from onceway.base.waits import CALLER
+
 
 class Changes:
     """`await until(condition)` while other code calls `notify` after each change."""
@@ -21,6 +23,7 @@ class Changes:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    @CALLER
     async def until(self, condition: Callable[[], object], timeout_s: float | None = None) -> bool:
         """Returns False if the timeout came first."""
         if condition():

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from onceway.base import waits
 from onceway.base.private import make_file
 from onceway.client import sqlite_format
 from onceway.client.journal_links import (
@@ -61,7 +62,7 @@ class SqliteJournal(Gathering):
         self.path = os.fspath(path)
         self.durable = 0
         self.failure: JournalError | None = None
-        self._access = threading.Lock()  # guards the database
+        self._access = waits.DISK(threading.Lock())  # guards the database
         self._wanted = 0  # the highest group that a waiter needs
         self._closing = False
         self._wake: Callable[[], None] = _nobody
@@ -79,7 +80,9 @@ class SqliteJournal(Gathering):
         try:
             make_file(self.path)
             # check_same_thread: opened here, then used by the writing thread alone
-            database = sqlite3.connect(self.path, timeout=0.0, isolation_level=None, check_same_thread=False)
+            database = waits.DISK(sqlite3.connect)(
+                self.path, timeout=0.0, isolation_level=None, check_same_thread=False
+            )
         except (sqlite3.Error, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise JournalError(f"{self.path}: cannot open the journal: {why}; is the directory there?") from error
@@ -171,7 +174,7 @@ class SqliteJournal(Gathering):
                 self._closing = True
                 self._wanted = self._group
                 self._lock.notify_all()
-            self._thread.join()
+            waits.DISK(self._thread).join()
             self._thread = None
         database, self._database = self._database, None
         if database is not None:

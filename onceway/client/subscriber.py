@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from amqp10.outcomes import ACCEPTED, Outcome
+from onceway.base import waits
 from onceway.client.clock import now_s
 from onceway.client.delivery import Batch, Delivery
 from onceway.client.protocol.events import Arrived, Attached, Detached, Drained, Failed, Gap, LinkEvent
@@ -153,6 +154,7 @@ class Subscriber:
         self._offset = at
         return delivery
 
+    @waits.MESSAGE
     async def _wait(self) -> None:
         """Waits until there is something to take, or the subscriber is closed."""
         await self._changes.until(lambda: self._runs or self._error or self._closed)
@@ -175,6 +177,7 @@ class Subscriber:
             raise UsageError("max_messages must be at least 1")
         return _Batches(self, max_messages, max_bytes, max_wait)
 
+    @waits.MESSAGE
     async def _next_batch(self, max_messages: int, max_bytes: int, max_wait: float) -> Batch | None:
         if not self._runs:
             await self._wait()
@@ -247,7 +250,7 @@ class Subscriber:
         if self._error is None and not self._closed:
             self._link.drain()
             self._driver.soon()
-        await self._changes.until(lambda: self._drained or self._error or self._closed)
+        await waits.MESSAGE(self._changes).until(lambda: self._drained or self._error or self._closed)
         if not self._drained:
             raise self._error or ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
         return self._drained.pop()
@@ -349,10 +352,12 @@ class Subscriber:
         self._closing = True
         self._flush(now_s())
         bound_s = self._driver.close_timeout_s  # a disk may hang
-        await self._changes.until(lambda: self._closed or self._error or not self._link.deciding, bound_s)
+        await waits.CLOSING(self._changes).until(
+            lambda: self._closed or self._error or not self._link.deciding, bound_s
+        )
         if not self._closed and self._error is None:
             self._driver.leave(self._link, closed)
-            await self._changes.until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
+            await waits.DETACH(self._changes).until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
         self._closed = True
         self._clear()
         self._driver.forget(self._link)

@@ -12,6 +12,7 @@ serves it for all routers of a file (`onceway.console.served`), with the actions
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
@@ -19,7 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from onceway.access.accepting import body_of
 from onceway.access.readers import HEADERS
+from onceway.base import waits
 from onceway.operate.control import ControlError
 from onceway.operate.status import Document
 from onceway.serve.answers import json_response
@@ -64,7 +67,7 @@ class Console:
         self._streams = 0
         self._said = b""
         self._said_at = 0.0
-        self._saying = asyncio.Lock()
+        self._saying = waits.OWN_WORK(asyncio.Lock())
         self._ended = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
@@ -86,7 +89,7 @@ class Console:
 
     async def _page(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2] or PAGES[0]
-        body = await asyncio.to_thread(files(__name__).joinpath(name).read_bytes)
+        body = await waits.DISK(asyncio.to_thread(files(__name__).joinpath(name).read_bytes))
         kind = KINDS[name.rpartition(".")[2]]
         return web.Response(body=body, headers={**OWN, "Content-Type": f"{kind}; charset=utf-8"})
 
@@ -96,11 +99,19 @@ class Console:
         self._streams += 1
         try:
             response = web.StreamResponse(headers={**OWN, "Content-Type": "text/event-stream"})
-            await response.prepare(request)
+            await waits.HTTP_ANSWER(response.prepare(request))
             while not self._ended.is_set():
-                await response.write(await self._say())
+                said = await self._say()
                 try:
-                    await asyncio.wait_for(self._ended.wait(), EVERY_S)
+                    async with asyncio.timeout(waits.HTTP_ANSWER.s):
+                        await response.write(said)
+                except TimeoutError:
+                    waits.HTTP_ANSWER.ended()
+                    if request.transport is not None:
+                        request.transport.abort()  # its reader takes nothing: what it has not read is dropped
+                    break
+                try:
+                    await waits.PAUSE(asyncio.wait_for)(self._ended.wait(), EVERY_S)
                 except TimeoutError:
                     continue
             return response
@@ -126,7 +137,7 @@ class Console:
     async def _do(self, request: web.Request) -> web.Response:
         assert self._act is not None
         try:
-            asked = await request.json()
+            asked = json.loads(await body_of(request))
             router, page, arguments = asked["router"], asked["page"], asked["arguments"]
             if not (isinstance(router, str) and isinstance(page, str) and isinstance(arguments, dict)):
                 raise TypeError

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from onceway.access.accepting import application
 from onceway.access.readers import closed_to_pages
+from onceway.base import waits
 from onceway.console import Console, View
 from onceway.operate.control import ControlError, call
 from onceway.operate.probe import Probe
@@ -58,10 +59,10 @@ class Served:
         """Listens; returns the URL for the browser. OSError if the port cannot be bound."""
         pages = application(lambda: (), closed_to_pages, self._checked)
         pages.add_routes([web.get("/", self._enter), *self._console.routes()])
-        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
+        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=waits.HTTP_STOP.s)
+        await waits.LISTEN(self._runner.setup())
         site = web.TCPSite(self._runner, HOST, port)
-        await site.start()
+        await waits.LISTEN(site.start())
         bound = self._runner.addresses[0][1]
         self._places = {f"{host}:{bound}" for host in (HOST, "localhost")}
         self._cookie = f"onceway-console-{bound}"
@@ -70,7 +71,7 @@ class Served:
     async def stop(self) -> None:
         self._console.close()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await waits.HTTP_STOP(self._runner.cleanup())
 
     async def _enter(self, request: web.Request) -> web.Response:
         answer = web.Response(status=302, headers={"Location": "/console/"})
@@ -113,4 +114,4 @@ class Served:
             raise ControlError(f"there is no action {page:.60}", 404)
         if router not in self._sockets:
             raise ControlError(f"router {router:.60} has no control socket on this host; act where it runs", 403)
-        return await call(self._sockets[router], "POST", page, arguments)
+        return await waits.CONTROL(call(self._sockets[router], "POST", page, arguments))

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onceway.base import waits
 from onceway.demo.lake_audit import Audit, from_json
 
 EVERY = "1 second"
-END_WITHIN_S = 300.0
 LOG_LINES = 15
 
 
@@ -36,16 +36,16 @@ class Lake:
         self.home.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "onceway.demo.pipeline", str(self.home), "--url", urls, "--every", EVERY]
         with self.log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
+            self._process = await waits.SPAWN(asyncio.create_subprocess_exec)(
                 *argv, "--json", "--parent", str(os.getpid()), stdout=asyncio.subprocess.PIPE, stderr=log, env=_env()
             )
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        async for line in process.stdout:
+        async for line in waits.CHILD_OUTPUT(process.stdout):
             self._said(json.loads(line))
-        await process.wait()
+        await waits.CHILD(process.wait())
         if self.audit is None:
             log = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
             raise LakeFailed(f"the pipeline ended with exit code {process.returncode}:\n{log}")
@@ -61,7 +61,7 @@ class Lake:
     async def until_attached(self) -> None:
         """LakeFailed if it ends before."""
         assert self._reading is not None
-        waiting = asyncio.create_task(self.attached.wait())
+        waiting = asyncio.create_task(waits.DEMO_SPARK(self.attached).wait())
         await asyncio.wait({waiting, self._reading}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._reading.done():
@@ -77,7 +77,7 @@ class Lake:
         assert self._reading is not None
         if not self.ended:
             self._process.terminate()
-        async with asyncio.timeout(END_WITHIN_S):
+        async with asyncio.timeout(waits.DEMO_SPARK.s):
             await self._reading
         assert self.audit is not None
         return self.audit
@@ -85,7 +85,7 @@ class Lake:
     async def close(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-            await self._process.wait()
+            await waits.KILLED(self._process.wait())
         if self._reading is not None:
             await asyncio.gather(self._reading, return_exceptions=True)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from onceway.base import waits
 from onceway.host.parent import die_with
 from onceway.spark.session import NoSpark, session
 from router.json_text import write_json
@@ -152,7 +153,7 @@ def run(spark: SparkSession, source: DataFrame, home: Path, every: str, stop: th
     rows: dict[int, int] = {}
     failures = 0
     try:
-        while not stop.wait(LOOK_EVERY_S):
+        while not waits.PAUSE(stop).wait(LOOK_EVERY_S):
             for name, query in queries.items():
                 if (error := query.exception()) is not None:
                     failures += 1

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import onceway
 from onceway.access.users import User, Users, store_users, with_password
+from onceway.base import waits
 from onceway.base.private import FILE, make_directory, make_file
 from onceway.errors import UsageError
 
@@ -64,7 +65,7 @@ class Secure:
             command += ["-CA", str(self.ca), "-CAkey", str(self.directory / "ca.key")]
             command += ["-addext", "basicConstraints=critical,CA:FALSE"]
             command += ["-addext", extension] if extension else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=waits.OPENSSL.s)
         if done.returncode:
             raise UsageError(f"openssl made no certificate for {name}: {done.stderr.strip()}")
         if name != "ca":

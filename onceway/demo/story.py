@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from onceway import topology
-from onceway.base import logs
+from onceway.base import logs, waits
 from onceway.demo.applications import Reach, publish, subscribe
 from onceway.demo.lake import Lake, LakeFailed
 from onceway.demo.lake_audit import Audit
@@ -34,9 +34,7 @@ from onceway.topology import Topology, format_host_port
 PUBLISHERS = {"web": "a", "phone": "a"}  # name, and the router it starts at
 SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
 LAKE_AT = "c"
-START_WITHIN_S = 120.0  # for busy machines; a router that cannot start says so at once
 START_ATTEMPTS = 3
-LAKE_WITHIN_S = 300.0
 STALL_S = 60.0  # without progress for that long, judge what there is
 LOOK_EVERY_S = 0.05
 
@@ -128,7 +126,7 @@ class Story:
             raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(shipped.routers)}")
         if self.plan.secure:
             self.secure = Secure(self.directory / "pki", "mutual", list(shipped.routers), [*PUBLISHERS, *SUBSCRIBERS])
-            await asyncio.to_thread(self.secure.make)
+            await waits.OPENSSL(asyncio.to_thread(self.secure.make))
             self.say("TLS both ways everywhere, clients log in, policies")
         for attempt in range(START_ATTEMPTS):
             usual = attempt == 0 and self.secure is None and _is_free(shipped)
@@ -154,22 +152,22 @@ class Story:
     async def _is_up(self, supervisor: Supervisor) -> bool:
         """False if a router did not start: another program may have taken a port that was free a moment ago."""
         try:
-            async with asyncio.timeout(START_WITHIN_S):
+            async with asyncio.timeout(waits.DEMO_START.s):
                 return await supervisor.until_converged()
         except TimeoutError:
-            raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
+            raise DemoFailed(f"the network was not ready in {waits.DEMO_START.s:.0f} s:\n{self._log_tail()}") from None
 
     async def _start_lake(self, loaded: Topology) -> None:
         if not self.plan.spark or self.secure is not None:
             return
-        if (reason := await asyncio.to_thread(missing)) is not None:
+        if (reason := await waits.JAVA(asyncio.to_thread(missing))) is not None:
             self.say(f"[yellow]without Spark's part: {escape(reason)}[/yellow]")
             return
         self.say("Spark starts, which takes some seconds")
         lake = self.lake = Lake(self.directory / "spark")
         await lake.start(",".join(_urls(loaded, LAKE_AT)))
         try:
-            async with asyncio.timeout(LAKE_WITHIN_S):
+            async with asyncio.timeout(waits.DEMO_SPARK.s):
                 await lake.until_attached()
         except (TimeoutError, LakeFailed) as error:
             await lake.close()
@@ -202,7 +200,7 @@ class Story:
             subscribing.append(asyncio.create_task(work))
         everyone = asyncio.gather(*(event.wait() for event in attached))
         first: set[asyncio.Future[Any]] = {everyone, *subscribing}
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        await waits.ATTACH(asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED))
         for task in subscribing:
             if task.done():
                 task.result()

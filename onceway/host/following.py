@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceway.base import waits
 from onceway.base.logs import Log
 from onceway.operate.control import SUPERVISOR, ControlError, call, socket_path
-from onceway.operate.reload import PAGE, TOLD_WITHIN_S, arguments, plan, topology_of
+from onceway.operate.reload import PAGE, arguments, plan, topology_of
 from onceway.state.checked_file import keep, kept_path, not_reloaded, warn_not_kept
 from onceway.topology import ConfigError, Topology, load
 
@@ -26,7 +27,7 @@ class ReloadSupervisor:
         self._log = log
         self._file = supervisor.topology.path
         self._reading: asyncio.Task[None] | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time = waits.RELOADS(asyncio.Lock())
 
     @property
     def kept(self) -> Path:
@@ -68,7 +69,7 @@ class ReloadSupervisor:
                 raise ControlError("\n".join(dict.fromkeys(refused.values())))
             if not dry_run:
                 try:
-                    await asyncio.to_thread(keep, new, self.kept)
+                    await waits.DISK(asyncio.to_thread(keep, new, self.kept))
                 except OSError as error:
                     raise ControlError(f"{self.kept}: cannot be written: {error.strerror}") from error
                 await supervisor.remove(removed)
@@ -95,7 +96,9 @@ class ReloadSupervisor:
         if self._supervisor.children[name].pid is None:
             return {"router": name, "down": True}  # it starts with the kept file
         try:
-            answer: dict[str, Any] = await call(socket_path(self._state, name), "POST", PAGE, given, TOLD_WITHIN_S)
+            answer: dict[str, Any] = await call(
+                socket_path(self._state, name), "POST", PAGE, given, waits.RELOAD_ROUTER.s
+            )
         except ControlError as error:
             key = "refused" if error.status in (400, 409) else "error"
             return {"router": name, key: str(error)}

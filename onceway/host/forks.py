@@ -20,10 +20,12 @@ import select
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from onceway.base import waits
 from onceway.base.loop import STOP_SIGNALS
 from onceway.host.parent import own_command
 from router.json_text import write_json
@@ -38,8 +40,8 @@ class Fork:
         loop = asyncio.get_running_loop()
         self.pid = 0
         self.stdout = asyncio.StreamReader()
-        self.started: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[int] = loop.create_future()
+        self.started: asyncio.Future[None] = waits.FORK(loop.create_future())
+        self.ended: asyncio.Future[int] = waits.CHILD(loop.create_future())
         self._forks = forks
 
     @property
@@ -59,10 +61,10 @@ class Forks:
     def __init__(self, command: Sequence[str]) -> None:
         """command: of a process that calls `serve` with the descriptor whose number is appended."""
         self._command = command
-        self._lock = asyncio.Lock()  # one is started at a time
+        self._lock = waits.FORK(asyncio.Lock())  # one is started at a time
         self._process: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
-        self._starting: Fork | None = None
+        self._starting: deque[Fork] = deque()  # the process answers in order
         self._running: dict[int, Fork] = {}
 
     async def start(self, arguments: Sequence[str]) -> Fork:
@@ -71,19 +73,32 @@ class Forks:
             if self._socket is None:
                 await self._begin()
             read, write = os.pipe()
-            fork = self._starting = Fork(self)
+            fork = Fork(self)
+            self._starting.append(fork)
             self.tell({"arguments": list(arguments)}, write)
             os.close(write)
             pipe = os.fdopen(read, "rb", 0)
-            await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(fork.stdout), pipe)
-            await fork.started
+            loop = asyncio.get_running_loop()
+            await waits.SPAWN(loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(fork.stdout), pipe))
+            try:
+                async with asyncio.timeout(waits.FORK.s):
+                    await fork.started
+            except TimeoutError:
+                text = f"the process that forks routers has not answered for {waits.FORK.s:g} s"
+                raise OSError(errno.ETIMEDOUT, text) from None
             return fork
 
     async def stop(self) -> None:
         """Ends the process, and with it all that still run."""
         self._over()
-        if self._process is not None:
-            await self._process.wait()
+        if self._process is None:
+            return
+        try:
+            async with asyncio.timeout(waits.FORKS_END.s):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await waits.KILLED(self._process.wait())
 
     def tell(self, document: dict[str, Any], *descriptors: int) -> None:
         if self._socket is not None:
@@ -95,7 +110,7 @@ class Forks:
     async def _begin(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
+            self._process = await waits.SPAWN(asyncio.create_subprocess_exec)(
                 *self._command,
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -110,7 +125,7 @@ class Forks:
     def _readable(self) -> None:
         assert self._socket is not None
         try:
-            data = self._socket.recv(_MOST)
+            data = waits.SPAWN(self._socket).recv(_MOST)  # it is readable
         except ConnectionResetError:
             data = b""
         if not data:
@@ -120,18 +135,20 @@ class Forks:
         if "code" in document:
             self._running.pop(document["pid"]).ended.set_result(document["code"])
         elif "error" in document:
-            assert self._starting is not None
-            self._starting.started.set_exception(OSError(document["error"], os.strerror(document["error"])))
-            self._starting = None
+            fork = self._starting.popleft()
+            if not fork.started.done():
+                fork.started.set_exception(OSError(document["error"], os.strerror(document["error"])))
         else:
             self._started(document["pid"])
 
     def _started(self, pid: int) -> None:
-        assert self._starting is not None
-        fork, self._starting = self._starting, None
+        fork = self._starting.popleft()
         fork.pid = pid
-        fork.started.set_result(None)
         self._running[pid] = fork
+        if fork.started.done():  # nobody waits for it any more
+            fork.send_signal(signal.SIGKILL)
+        else:
+            fork.started.set_result(None)
 
     def _over(self) -> None:
         """The process has ended, or will, and what was forked dies with it."""
@@ -140,7 +157,7 @@ class Forks:
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket = None
-        if self._starting is not None:
+        while self._starting:
             assert self._process is not None
             self._started(self._process.pid)
         for fork in self._running.values():
@@ -171,11 +188,11 @@ def serve(descriptor: int) -> list[str] | None:
     poll.register(descriptor, select.POLLIN)
     link = socket.socket(fileno=descriptor)
     while True:
-        for ready, _ in poll.poll():
+        for ready, _ in waits.IDLE(poll).poll():
             if ready != descriptor:
                 poll.unregister(ready)
                 os.close(ready)
-                pid, status = os.waitpid(pids.pop(ready), 0)
+                pid, status = waits.KILLED(os.waitpid)(pids.pop(ready), 0)  # it has ended
                 link.send(write_json({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
                 continue
             data, outputs, _, _ = socket.recv_fds(link, _MOST, 1)

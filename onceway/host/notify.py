@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from math import inf
 
+from onceway.base import waits
 from onceway.host.patience import MainThread, Patience, main_thread
 
 
@@ -63,7 +64,7 @@ class Notifier:
                 patience.look(time.monotonic(), turns())
                 if patience.silent_s < self._alive_every_s:
                     self._send("WATCHDOG=1")
-                if over.wait(self._alive_every_s / 2):
+                if waits.PAUSE(over).wait(self._alive_every_s / 2):
                     return
 
         if self._address and self._alive_every_s < inf:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceway.access import authentication
 from onceway.access.tls import listener_context
 from onceway.access.trunks import read_trunk_tls
+from onceway.base import waits
 from onceway.base.descriptors import raise_limit
 from onceway.base.heap import Freezing, keep_free_memory
 from onceway.base.logs import logger, reopen
@@ -105,7 +106,7 @@ class RouterProcess:
             beating.start()
         watched = self.notifier.watch(lambda: self._server.turn_times.count)
         telling = asyncio.create_task(self._tell_states())
-        stopped = asyncio.create_task(self._stop.wait())
+        stopped = asyncio.create_task(waits.STOP(self._stop).wait())
         await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if telling.done():
             telling.result()
@@ -118,7 +119,7 @@ class RouterProcess:
             await self._management.stop()
         if self._heart is not None:
             self._ended.set()
-            await asyncio.to_thread(beating.join)
+            await waits.DISK(asyncio.to_thread(beating.join))
         watched.set()
         self._log.info("router_ended", "stopped")
         return 0
@@ -159,7 +160,7 @@ class RouterProcess:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
             key, at = next(iter(place.listeners.items()))
             raise ConfigError([problem(self.topology, self.name, key, at, error)]) from error
-        module = await asyncio.to_thread(import_module, "onceway.host.management")
+        module = await waits.DISK(asyncio.to_thread(import_module, "onceway.host.management"))
         management: Management = module.Management(self._server, self._log, self._heart, self._state)
         await management.start()
         self._management = management
@@ -186,7 +187,7 @@ class RouterProcess:
                     keep(topology, self._kept)
                 except OSError as error:
                     warn_not_kept(self._log, self._kept, error, topology.path)
-            if self._ended.wait(BEAT_S):
+            if waits.PAUSE(self._ended).wait(BEAT_S):
                 self._try_to_write("stopped")
                 return
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from onceway.base import waits
 from onceway.errors import UsageError
 from onceway.serve.ports import admin_url, reachable
 from onceway.state.last_life import Heart, last_life
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 Wanted = Literal["fresh", "recover"]
 
-CONNECT_WITHIN_S: Final = 1.0
-ANSWER_WITHIN_S: Final = 10.0
 ASK_AGAIN_S: Final = 0.05
 TOGETHER_S: Final = 60.0  # routers that are started fresh within that time are started together
 
@@ -84,7 +83,7 @@ async def refuse_fresh_beside(topology: Topology, names: Collection[str]) -> Non
     from onceway.operate.probe import Probe  # aiohttp: no other start needs it
 
     others = [name for name in topology.routers if name not in names]
-    async with Probe(ANSWER_WITHIN_S) as probe:
+    async with Probe(waits.FRESH.s) as probe:
         reasons = await asyncio.gather(*(_reason(topology, name, probe) for name in others))
     up = [f"router {name} {reason}" for name, reason in zip(others, reasons, strict=True) if reason]
     if up:
@@ -99,7 +98,7 @@ async def _reason(topology: Topology, name: str, probe: Probe) -> str:
     place = topology.routers[name]
     ports = [reachable(at) for at in place.listeners.values()]
     loop = asyncio.get_running_loop()
-    end = loop.time() + ANSWER_WITHIN_S
+    end = loop.time() + waits.FRESH.s
     # A router that starts opens its ports one after the other; the one that answers is the last.
     while (status := await probe.summary(admin_url(topology, name))) is None:
         if not any(await asyncio.gather(*(_listens(at) for at in ports))):
@@ -116,7 +115,7 @@ async def _reason(topology: Topology, name: str, probe: Probe) -> str:
 
 async def _listens(address: HostPort) -> bool:
     try:
-        async with asyncio.timeout(CONNECT_WITHIN_S):
+        async with asyncio.timeout(waits.LISTENS.s):
             _, writer = await asyncio.open_connection(*address)
     except OSError:  # TimeoutError is one
         return False

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from onceway.base import waits
 from onceway.base.logs import Log
 from onceway.base.private import make_directory
 from onceway.host.parent import own_command
@@ -23,7 +24,6 @@ from onceway.topology import Topology, format_duration
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # after running that long, the next pause is FIRST_PAUSE_S again
-STOP_WITHIN_S: Final = 18.0
 
 RETAINED: Final = "retained:"
 
@@ -131,7 +131,7 @@ class Stores:
             pause_s = min(pause_s * 2, MOST_PAUSE_S)
 
     async def _run_once(self, name: str) -> int:
-        process = await asyncio.create_subprocess_exec(
+        process = await waits.SPAWN(asyncio.create_subprocess_exec)(
             *self._command(name),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -143,7 +143,7 @@ class Stores:
         assert process.stdout is not None
         reading = asyncio.create_task(self._listen(name, process.stdout))
         try:
-            return await process.wait()
+            return await waits.CHILD(process.wait())
         finally:
             del self._processes[name]
             if process.returncode is None:
@@ -153,19 +153,19 @@ class Stores:
     async def _stop(self, name: str, process: asyncio.subprocess.Process) -> None:
         process.terminate()
         try:
-            async with asyncio.timeout(STOP_WITHIN_S):
+            async with asyncio.timeout(waits.STOP_STORE.s):
                 await process.wait()
         except TimeoutError:
-            within = format_duration(STOP_WITHIN_S)
+            within = format_duration(waits.STOP_STORE.s)
             self._log.error("store_killed", "did not stop within {within}: killed", store=name, within=within)
             process.kill()
-            await process.wait()
+            await waits.KILLED(process.wait())
         self._log.info("store_stopped", "stopped", store=name)
 
     async def _listen(self, name: str, stream: asyncio.StreamReader) -> None:
         while True:
             try:
-                line = await stream.readline()
+                line = await waits.CHILD_OUTPUT(stream.readline())
             except ValueError:  # longer than the reader's limit
                 continue
             if not line:

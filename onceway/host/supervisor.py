@@ -22,6 +22,21 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from onceway.base.logs import Log
+from onceway.base.waits import (
+    CALLER,
+    CHILD,
+    CHILD_OUTPUT,
+    CONVERGED,
+    KILLED,
+    OWN_WORK,
+    PAUSE,
+    PROBE,
+    SPAWN,
+    START_ROUTER,
+    STOP,
+    STOP_ROUTER,
+    TURN,
+)
 from onceway.host.following import ReloadSupervisor
 from onceway.host.forks import Fork, Forks, can_serve
 from onceway.host.notify import Notifier
@@ -30,17 +45,14 @@ from onceway.host.patience import Patience
 from onceway.host.start import Start, Wanted, decide
 from onceway.operate import reload
 from onceway.operate.control import SUPERVISOR, ControlSocket, socket_path
-from onceway.operate.probe import ANSWER_WITHIN_S, Probe, Status
+from onceway.operate.probe import Probe, Status
 from onceway.state.last_life import last_life, turns_ended
 from onceway.topology import ConfigError, Topology, format_duration
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # after running that long, the next pause is FIRST_PAUSE_S again
-STOP_WITHIN_S: Final = 18.0  # more than a router's own drain
 LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the network is ready; then
-WATCHDOG_S: Final = 10.0  # a router that ends no turn for that long is killed
-START_WITHIN_S: Final = 60.0  # or that long before its first answer
 MOST_OF_A_LOOK: Final = 0.25  # of the watchdog's time
 CALM: Final = 12  # times longer, as an answer costs its router and us some ms; twice that, if none speaks
 EXIT_BAD_INPUT: Final = 2
@@ -115,11 +127,11 @@ class Supervisor:
         *,
         command: CommandFor | None = None,
         wanted: Wanted | None = None,
-        watchdog_s: float = WATCHDOG_S,
+        watchdog_s: float = TURN.s,
         part: bool = False,
         restart: bool = True,
         look_every_s: float = LOOK_EVERY_S,
-        stop_within_s: float = STOP_WITHIN_S,
+        stop_within_s: float = STOP_ROUTER.s,
         state: Path | None = None,
         broken_file: str = "",
         router_options: Sequence[str] = (),
@@ -178,7 +190,7 @@ class Supervisor:
         """True once the network is ready; False if it stopped instead."""
         while not self.converged and not self._stopping.is_set():
             self._looked.clear()
-            await self._looked.wait()
+            await CONVERGED(self._looked).wait()
         return self.converged
 
     def follow(self, topology: Topology) -> None:
@@ -197,10 +209,10 @@ class Supervisor:
         self._woken.set()
         keepers = [self._keepers[name] for name in names]
         if keepers:
-            _, late = await asyncio.wait(keepers, timeout=self._stop_within_s)
+            _, late = await STOP_ROUTER(asyncio.wait)(keepers, timeout=self._stop_within_s)
             for name in names:
                 self._kill_if_late(name)
-            await asyncio.gather(*late)
+            await KILLED(asyncio.gather(*late))
         for name in names:
             del self.children[name], self._keepers[name]
 
@@ -220,11 +232,11 @@ class Supervisor:
         await self._start_control()
         first = self._decide()
         self._keepers = {name: asyncio.create_task(self._keep(child, first)) for name, child in self.children.items()}
-        async with Probe(min(ANSWER_WITHIN_S, self._watchdog_s * MOST_OF_A_LOOK or ANSWER_WITHIN_S)) as probe:
+        async with Probe(min(PROBE.s, self._watchdog_s * MOST_OF_A_LOOK or PROBE.s)) as probe:
             looking = asyncio.create_task(self._look(probe))
             watched = self.notifier.watch(lambda: self._looks)
             everyone = asyncio.create_task(self._all_kept())
-            told = asyncio.create_task(self._stopping.wait())
+            told = asyncio.create_task(STOP(self._stopping).wait())
             try:
                 ends: set[asyncio.Future[Any]] = {everyone, told, looking}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +270,7 @@ class Supervisor:
     async def _all_kept(self) -> None:
         """Returns when no router is kept running any more, those included that were added meanwhile."""
         while running := [keeper for keeper in self._keepers.values() if not keeper.done()]:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            await OWN_WORK(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
         for keeper in self._keepers.values():
             keeper.result()
 
@@ -298,12 +310,12 @@ class Supervisor:
             self.signal(child.name, signal.SIGTERM)
         waits = [asyncio.create_task(child.process.wait()) for child in running if child.process is not None]
         if waits:
-            _, late = await asyncio.wait(waits, timeout=self._stop_within_s)
+            _, late = await STOP_ROUTER(asyncio.wait)(waits, timeout=self._stop_within_s)
             if late:
                 for child in running:
                     if self._kill_if_late(child.name):
                         self._exit_code = self._exit_code or 1
-                await asyncio.wait(late)
+                await KILLED(asyncio.wait(late))
 
     def _kill_if_late(self, name: str) -> bool:
         if self.signal(name, signal.SIGKILL) is None:
@@ -352,7 +364,7 @@ class Supervisor:
                 code=number,
                 pause=format_duration(child.pause_s),
             )
-            await _wait_for(self._stopping, child.pause_s)
+            await PAUSE(_wait_for(self._stopping, child.pause_s))
             child.pause_s = min(child.pause_s * 2, MOST_PAUSE_S)
 
     def _cannot_start(self, child: Child) -> bool:
@@ -384,7 +396,7 @@ class Supervisor:
                 child.process = await self._forks.start(command[len(own_command()) :])
             else:
                 # In a session of its own, so that Ctrl-C reaches the supervisor alone, which then drains the routers.
-                child.process = await asyncio.create_subprocess_exec(
+                child.process = await SPAWN(asyncio.create_subprocess_exec)(
                     *command,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
@@ -401,7 +413,7 @@ class Supervisor:
             child.process.send_signal(signal.SIGTERM)
         assert child.process.stdout is not None
         await self._listen(child, child.process.stdout)
-        code = await child.process.wait()
+        code = await CHILD(child.process.wait())
         child.status = None
         return code
 
@@ -409,7 +421,7 @@ class Supervisor:
         """Reports the router's output until it closes its end."""
         while True:
             try:
-                line = await stream.readline()
+                line = await CHILD_OUTPUT(stream.readline())
             except ValueError:  # longer than the reader's limit: drop what was read, and continue
                 continue
             self._spoken.set()
@@ -440,9 +452,9 @@ class Supervisor:
             self._notify()
             self._woken.clear()  # a router that dies meanwhile is noticed at once
             calm_s = min(self._look_every_s * CALM, self._watchdog_s * MOST_OF_A_LOOK or inf)
-            await _wait_for(self._woken, calm_s if converged else self._look_every_s)
+            await PAUSE(_wait_for)(self._woken, calm_s if converged else self._look_every_s)
             if self.converged and not any(child.is_silent for child in self.children.values()):
-                await _wait_for(self._spoken, calm_s)
+                await PAUSE(_wait_for(self._spoken, calm_s))
 
     def _notify(self) -> None:
         """Tells systemd. It is ready when its routers listen: they may wait for subscriptions for long after that."""
@@ -489,7 +501,7 @@ class Supervisor:
 
     def _no_answer(self, child: Child, silent_s: float) -> None:
         """Kills a router that does not answer and has ended no turn for too long; `_keep` starts it again."""
-        most_s = self._watchdog_s if child.answered else max(self._watchdog_s, START_WITHIN_S)
+        most_s = self._watchdog_s if child.answered else max(self._watchdog_s, START_ROUTER.s)
         if not self._watchdog_s or silent_s < most_s:
             return
         text = "has ended no turn for {silent}: killed, to be started again"
@@ -524,6 +536,7 @@ _STATES: Final = {
 """What a router says of itself, as far as its supervisor does not know better."""
 
 
+@CALLER
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
     """Waits for the event, for so long at most."""
     try:

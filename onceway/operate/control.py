@@ -9,7 +9,6 @@ arguments. They exist on these sockets only, never on TCP. Who may connect: the 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -23,7 +22,8 @@ from typing import Any, Final, cast
 import aiohttp
 from aiohttp import web
 
-from onceway.access.accepting import application
+from onceway.access.accepting import application, body_of
+from onceway.base import locks, waits
 from onceway.base.private import make_directory
 from onceway.errors import OncewayError
 from onceway.serve.answers import json_response
@@ -32,7 +32,6 @@ from router.json_text import write_json
 
 SUPERVISOR: Final = "supervisor"
 CONTROL: Final = "control"  # the name by which its requests come
-ANSWER_WITHIN_S: Final = 10.0
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 Action = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -71,7 +70,7 @@ class ControlSocket:
 
         async def handle(request: web.Request) -> web.Response:
             try:
-                arguments = json.loads(await request.read() or b"{}")
+                arguments = json.loads(await body_of(request) or b"{}")
             except ValueError as error:
                 raise ControlError(f"the request's body is no JSON: {error}", 400) from error
             if not isinstance(arguments, dict):
@@ -85,8 +84,8 @@ class ControlSocket:
         pages = application(lambda: (CONTROL, self.path.stem), _checked)
         pages.add_routes(self._routes)
         listener, self._inode = _bind(self.path)
-        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
+        self._runner = web.AppRunner(pages, access_log=None, shutdown_timeout=waits.HTTP_STOP.s)
+        await waits.LISTEN(self._runner.setup())
         await web.SockSite(self._runner, listener).start()
 
     async def stop(self) -> None:
@@ -98,11 +97,12 @@ class ControlSocket:
                 os.unlink(self.path)
         except FileNotFoundError:
             pass
-        await self._runner.cleanup()
+        await waits.HTTP_STOP(self._runner.cleanup())
 
 
+@waits.CALLER
 async def call(
-    path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = ANSWER_WITHIN_S
+    path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = waits.CONTROL.s
 ) -> Any:
     """One request to the control socket at `path`; returns what the answer's JSON says.
 
@@ -199,7 +199,7 @@ def _remove_if_dead(path: Path, reachable: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         trial.setblocking(False)  # a process that is stopped, or too busy to accept, is alive
         try:
-            trial.connect(reachable)
+            waits.LISTEN(trial).connect(reachable)  # it waits for nobody
         except ConnectionRefusedError:
             os.unlink(reachable)
             return
@@ -222,7 +222,7 @@ def _reachable(path: Path, *, lock: bool = False) -> Iterator[str]:
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if lock:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locks.take(descriptor, waits.CONTROL_LOCK, path.parent)
         if len(os.fsencode(path)) > 100 and os.path.isdir("/proc/self/fd"):
             yield f"/proc/self/fd/{descriptor}/{path.name}"
         else:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from onceway.base.metrics import Metric, Row, number
+from onceway.base.waits import COUNTED, ENDED, METRIC
 from onceway.operate.status import RECORDS, ROLES, STATES, Document, Sums
 from onceway.operate.status import Row as AddressRow
 from router.border import CLIENT, MESSAGE
@@ -169,6 +170,9 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
     Metric("onceway_idle_timeouts_total", "counter", "Clients that were disconnected, as nothing was heard of them",
            _said("limits", "silent"),
            more="By `idle_timeout`, or by the keep alive of MQTT: their link, machine or process has failed"),
+    Metric(METRIC, "counter", "Waits that have ended by their bound, and not by what was waited for",
+           lambda scrape: [((), [ENDED[row.name] for row in COUNTED])],
+           label="wait", values={row.name: row.what for row in COUNTED}, more="All waits: [waits](waits.md)"),
     authentication_failures("onceway", _counts(FAILURES, "authentication")),
     Metric("onceway_payload_bytes", "gauge", "Payload that is kept, bounded by memory_limit", _said("payload_bytes")),
     Metric("onceway_incomplete_bytes", "gauge", "Incomplete messages and frames", _said("incomplete_bytes")),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
+from onceway.base import waits
 from onceway.base.logs import latest
 from onceway.operate.status import OTHERS, Document, Sums, summarize
 from router.core.counters import Measured
@@ -29,7 +30,6 @@ TIMER_S: Final = 0.001  # uvloop makes a shorter one none at all
 KEPT: Final = 100  # times as long as making the sums took, they are kept
 NAMES_KEPT: Final = 1_000  # the same for copying the names of all addresses, which is done at once
 FRESH_S: Final = 0.005  # sums that took less are made for each request
-SUMS_WITHIN_S: Final = 1.0  # so long a request waits for sums that are being made; then it gets the last ones
 SORTED: Final = 500  # names at once
 PAGE: Final = 100  # addresses, unless a request says otherwise
 MOST: Final = 1_000
@@ -69,7 +69,7 @@ class Pace:
         self._clock = clock
         self._cpu = cpu  # on a busy machine the clock would count others' work as the readers'
         self._next = clock()
-        self._lock = asyncio.Lock()  # one reader at a time: two would take two pieces between two turns
+        self._lock = waits.OWN_WORK(asyncio.Lock())  # one reader at a time: two would take two pieces between two turns
 
     async def run(self, steps: Generator[None, None, T]) -> tuple[T, float]:
         """Runs to the end; returns what the generator returns, and the seconds that it took without the pauses."""
@@ -146,12 +146,12 @@ class Overview:
 
     async def _wait_for_sums(self, asked: float) -> None:
         """Until there are sums that need not be made anew for the request, but not for long."""
-        end = asked + SUMS_WITHIN_S
+        end = asked + waits.SUMS.s
         while asked - self._sums_at > self._keep_s and self._clock() < end:
             if self._making is None or self._making.done():
                 self._making = asyncio.create_task(self._make_sums())
             # a request that goes away must not take the others' sums with it
-            await asyncio.wait({self._making}, timeout=max(0.0, end - self._clock()))
+            await waits.SUMS(asyncio.wait)({self._making}, timeout=max(0.0, end - self._clock()))
 
     async def _make_sums(self) -> None:
         began, sums = self._clock(), Sums(shown={key: lag for key, lag in self._sums.lags.items() if key != OTHERS})

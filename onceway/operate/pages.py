@@ -28,6 +28,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from onceway.access.readers import Pages
+from onceway.base import waits
 from onceway.base.metrics import exposition
 from onceway.operate.metrics import TABLE, Process, Scrape
 from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
@@ -122,7 +123,7 @@ class AdminServer(Pages):
         asked_s = time.time()  # before anything that waits
         sums, age_s = await self.overview.sums()
         document = summarize(self._source.summary(), sums, age_s)
-        process = await asyncio.to_thread(self._process.collect)
+        process = await waits.DISK(asyncio.to_thread(self._process.collect))
         scrape = Scrape(document, sums, self._source.measured(), asked_s)
         content_type, pieces = exposition(TABLE, scrape, request.headers.get("Accept", ""), process)
         body: list[str] = []

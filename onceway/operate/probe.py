@@ -15,22 +15,22 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from onceway.base import waits
 from onceway.serve.ports import admin_url
 from onceway.topology import Topology
 
 Status = dict[str, Any]
 LOCAL: Final = "local:"  # and a name, in place of a URL: a router that is asked through its control socket alone
-ANSWER_WITHIN_S = 2.0
-ROUTER_WITHIN_S = 1.0  # for commands that ask all routers: one that stands still must not hold them up
 PAGE = 500  # addresses to a request
 
 
 class Probe:
     """`async with Probe() as probe`; one HTTP session for all routers."""
 
+    @waits.CALLER
     def __init__(
         self,
-        answer_within_s: float = ANSWER_WITHIN_S,
+        answer_within_s: float = waits.PROBE.s,
         sockets: Mapping[str, Path] | None = None,
         *,
         tls: ssl.SSLContext | None = None,
@@ -58,13 +58,13 @@ class Probe:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._session is not None
-        await self._session.close()
+        await waits.PROBE(self._session.close())
 
     async def get(self, url: str) -> tuple[int, bytes] | None:
         """(HTTP status, body), or None where nobody answers."""
         assert self._session is not None
         try:
-            async with self._session.get(url) as response:
+            async with waits.PROBE(self._session.get(url)) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
@@ -115,7 +115,7 @@ class Probe:
 
         assert self._timeout.total is not None
         try:
-            document = await call(
+            document = await waits.PROBE(call)(
                 self._sockets[url], "GET", f"{page}?{urlencode(query)}", timeout_s=self._timeout.total
             )
         except ControlError as error:
@@ -126,7 +126,7 @@ class Probe:
     async def _from_listener(self, url: str, query: Mapping[str, str], page: str) -> Status | None:
         assert self._session is not None
         try:
-            async with self._session.get(url.rstrip("/") + page, params=query) as response:
+            async with waits.PROBE(self._session.get(url.rstrip("/") + page, params=query)) as response:
                 refusal = (await response.text()).strip() if response.status in (401, 403, 421) else ""
                 document = None if refusal else await response.json(content_type=None)
         except TimeoutError:

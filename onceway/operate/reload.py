@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from onceway.state.last_life import Heart
 
 PAGE: Final = "/reload"
-TOLD_WITHIN_S: Final = 10.0  # a router that has not answered by then is reported
 
 
 def arguments(topology: Topology, *, dry_run: bool = False) -> dict[str, Any]:

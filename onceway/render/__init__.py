@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Final
 
+from onceway.base import waits
 from onceway.base.descriptors import CROWDED
-from onceway.host import supervisor
 from onceway.topology import Topology
 
 USER: Final = 10001  # the image's, and its group
-STOP_GRACE_S: Final = int(supervisor.STOP_WITHIN_S) + 15
+STOP_GRACE_S: Final = int(waits.STOP_ROUTER.s) + 15
 """Seconds from SIGTERM to SIGKILL: more than the drain of a router, and of a supervisor that waits for its routers."""
-WATCHDOG_S: Final = int(supervisor.WATCHDOG_S)
+WATCHDOG_S: Final = int(waits.TURN.s)
 """Seconds without a sign of life after which systemd kills and restarts the service."""
 SPARE_FILES: Final = 256  # sessions with neighbours, listeners, control and admin connections, libraries
 PROCESS_BYTES: Final = 128 << 20  # of a router that knows nobody

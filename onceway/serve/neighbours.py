@@ -15,6 +15,7 @@ from interrouter.dialing import Dialing, Step
 from interrouter.network import dials
 from interrouter.trunk import Trunk
 from onceway.access.trunks import certified_names
+from onceway.base import waits
 from onceway.base.descriptors import most_strangers
 from onceway.serve.transport import Carrier
 from router.links.crowd import Crowd
@@ -48,7 +49,7 @@ class Neighbours:
         def accept() -> NeighbourCarrier:
             return NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
 
-        return await asyncio.get_running_loop().create_server(accept, host, port)
+        return await waits.LISTEN(asyncio.get_running_loop().create_server(accept, host, port))
 
     def accepted(self, carrier: NeighbourCarrier) -> None:
         """Somebody has connected, and has not shown who it is."""
@@ -116,7 +117,7 @@ class Dialer:
         server, dialing = self._server, self.dialing
         while True:
             while dialing.look(began := server.time()) is not Step.DIAL:
-                await self._until_due(asyncio.get_running_loop().create_future())
+                await self._until_due(waits.PAUSE(asyncio.get_running_loop().create_future()))
             try:
                 carrier = await self._until_due(self._connect())
             except OSError as error:
@@ -128,17 +129,18 @@ class Dialer:
                 dialing.look(now)
                 self._first += 1
                 if now - began >= dialing.attempt_s:  # no sign has ended it
+                    waits.TRUNK_DIAL.ended()
                     self._tell(f"no answer within {dialing.attempt_s:.3g} s")
                 continue
             dialing.answered(server.time())
-            await carrier.gone.wait()
+            await waits.TRUNK(carrier.gone).wait()
             if carrier.was_up:
                 self._told.clear()
             dialing.lost(server.time())
 
     async def _until_due(self, work: Awaitable[T]) -> T | None:
         """What comes of it; None if `dialing` is due before it has ended."""
-        limit = self._limit = asyncio.timeout_at(self._due())
+        limit = self._limit = waits.TRUNK_DIAL(asyncio.timeout_at(self._due()))
         try:
             async with limit:
                 return await work
@@ -164,7 +166,7 @@ class Dialer:
             carrier = NeighbourCarrier(server, self._neighbour, tls.dials if tls is not None else None)
             address = addresses[(self._first + n) % len(addresses)]
             try:
-                await loop.create_connection(lambda c=carrier: c, address, port)  # type: ignore[misc]
+                await waits.TRUNK_DIAL(loop.create_connection(lambda c=carrier: c, address, port))  # type: ignore[misc]
             except OSError as error:
                 failure = error
             else:
@@ -179,7 +181,7 @@ class Dialer:
         if self._resolving is None:
             self._resolving = asyncio.get_running_loop().create_task(_addresses_of(host, port))
         within_s = RESOLVER * self.dialing.attempt_s
-        await asyncio.wait((self._resolving,), timeout=within_s if self._addresses else None)
+        await waits.RESOLVER(asyncio.wait)((self._resolving,), timeout=within_s if self._addresses else None)
         if self._resolving.done():
             answer, self._resolving = self._resolving, None
             self._addresses = answer.result()
@@ -194,7 +196,7 @@ class Dialer:
 
 
 async def _addresses_of(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=SOCK_STREAM)
+    found = await waits.RESOLVER(asyncio.get_running_loop().getaddrinfo(host, port, type=SOCK_STREAM))
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 

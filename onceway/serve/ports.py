@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Iterable
 
+from onceway.base import waits
 from onceway.base.values import is_unspecified
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
 
@@ -27,7 +28,7 @@ def try_listen(address: HostPort) -> OSError | None:
     """Binds and listens for a moment; returns the error, or None."""
     host, port = address
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = waits.RESOLVER(socket.getaddrinfo)(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

@@ -8,6 +8,7 @@ all handlers and writes it in one go. Read `onceway.serve.transport` for one soc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import secrets
@@ -26,6 +27,7 @@ from interrouter.network import Network
 from mqtt import Reason
 from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
+from onceway.base import waits
 from onceway.base.descriptors import Descriptors
 from onceway.base.heap import Trimming
 from onceway.base.values import is_unspecified
@@ -63,8 +65,6 @@ ALONE_S: Final = 1.0  # the same without clients: those of neighbours can wait
 EARLY_S: Final = 0.1  # so much earlier, where an idle process is awake for its heartbeats
 SWEPT: Final = 512  # and at how many at once: 10,000 take some 20 ms
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
-HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
-GOODBYE_S: Final = 2.0  # and then for its close frames to be written
 ROUNDS: Final = 16  # exchanges between router and network in one turn
 
 
@@ -168,7 +168,7 @@ class RouterServer:
         self._shares = Shares(loop.call_soon, loop.call_later, self.turn_times.histogram)
         for scheme, (host, port) in place.for_clients().items():
             accept = partial(self._accept, scheme, self._shares)
-            self._listeners.append(await loop.create_server(accept, host, port, backlog=1024))
+            self._listeners.append(await waits.LISTEN(loop.create_server(accept, host, port, backlog=1024)))
         self.neighbours.dial()
         self._turn()
         self._sweep_timers()
@@ -231,8 +231,8 @@ class RouterServer:
             await self.until_drained(drain_s)
         drain = self.router.drain
         if drain is not None:
-            await self._until(lambda: drain.handed_over, HANDOVER_S)
-        await self._until(lambda: not self.router.connections and self._all_acknowledged(), GOODBYE_S)
+            await self._until(lambda: drain.handed_over, waits.HANDOVER)
+        await self._until(lambda: not self.router.connections and self._all_acknowledged(), waits.GOODBYE)
         self.stopped = True
         for listener in self._listeners:
             listener.close()
@@ -294,7 +294,7 @@ class RouterServer:
         """After `drain`: returns when no client is left, the time is over, or the drain is undone."""
         drain, began = self.router.drain, self.time()
         assert drain is not None
-        await self._until(lambda: drain.done or self.router.drain is not drain, within_s + GOODBYE_S)
+        await self._until(lambda: drain.done or self.router.drain is not drain, waits.DRAIN, within_s + waits.GOODBYE.s)
         for cut in drain.cut:
             text = "{address}: {role} {container}/{name} was closed with deliveries without outcome: {deliveries}"
             self.log.warning(
@@ -636,18 +636,19 @@ class RouterServer:
         sessions = self.network.sessions.status().values()
         return not any(session["unacknowledged_messages"] or session["waiting_messages"] for session in sessions)
 
-    async def _until(self, condition: Callable[[], bool], most_s: float) -> bool:
+    async def _until(self, condition: Callable[[], bool], row: waits.Wait, most_s: float | None = None) -> None:
+        """Waits for the condition: within the row's bound, or that of the caller."""
+        most_s = row.s if most_s is None else most_s
         end = self.time() + most_s
         while not condition():
             left = end - self.time()
             if left <= 0:
-                return False
+                row.ended()
+                self.log.info("wait_ended", "{what}: not within {within_s} s", what=row.what, within_s=most_s)
+                return
             self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), left)
-            except TimeoutError:
-                return condition()
-        return True
+            with contextlib.suppress(TimeoutError):
+                await waits.CALLER(asyncio.wait_for)(self._changed.wait(), left)
 
 
 def _wall_us() -> int:

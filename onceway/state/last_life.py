@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from onceway.base import waits
 from onceway.base.logs import Log
 from onceway.base.private import make_directory, open_file
 from onceway.errors import UsageError
@@ -145,7 +146,7 @@ class Heart:
         self._beats = 0
         self._size = 0  # of a line
         self._file: int | None = None
-        self._lock = threading.Lock()
+        self._lock = waits.DISK(threading.Lock())
 
     def know(self, routers: Iterable[str]) -> None:
         """These are the network's routers now."""

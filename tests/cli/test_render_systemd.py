@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onceway.base.descriptors import CROWDED
-from onceway.host.supervisor import STOP_WITHIN_S
+from onceway.base.waits import STOP_ROUTER
 from onceway.render import STOP_GRACE_S, open_files
 from onceway.serve.server import DRAIN_S
 from onceway.topology import load, shipped
@@ -77,7 +77,7 @@ def test_a_unit_of_one_router_runs_it_alone() -> None:
 
 
 def test_systemd_waits_longer_than_a_drain_takes() -> None:
-    assert int(rendered(TRIANGLE)["TimeoutStopSec"].removesuffix("s")) == STOP_GRACE_S > STOP_WITHIN_S > DRAIN_S
+    assert int(rendered(TRIANGLE)["TimeoutStopSec"].removesuffix("s")) == STOP_GRACE_S > STOP_ROUTER.s > DRAIN_S
 
 
 def test_limits_and_ports_of_the_file_are_in_the_unit(tmp_path: Path) -> None:

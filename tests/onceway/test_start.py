@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from chaos.live.ports import free_port
+from onceway.base import waits
 from onceway.errors import UsageError
 from onceway.host import start
 from onceway.topology import Topology, load
@@ -74,7 +76,7 @@ def test_a_router_that_is_just_opening_its_ports_is_asked_again(tmp_path: Path) 
 
 
 def test_a_router_that_listens_and_never_answers_counts_as_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(waits, "FRESH", replace(waits.FRESH, bound=0.2))
     at = topology(tmp_path)
 
     async def go() -> None:

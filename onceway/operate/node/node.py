@@ -17,6 +17,7 @@ from amqp10.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
 from amqp10.sections import Message
 from amqp10.types import Symbol
+from onceway.base import waits
 from onceway.base.logs import latest
 from onceway.operate.actions import Actions
 from onceway.operate.control import ControlError
@@ -53,7 +54,7 @@ class Node:
         self._server = server
         self._entities = Entities(server, overview)
         self._actions = actions
-        self._turn = asyncio.Lock()
+        self._turn = waits.OWN_WORK(asyncio.Lock())
         self._answering: set[asyncio.Task[None]] = set()  # each link has a bound
 
     def start(self) -> None:
@@ -183,7 +184,7 @@ class Node:
             "subscription": self._actions.drop_subscription,
             "publisher": self._actions.forget_publisher,
         }[kind]
-        await act(names)
+        await waits.OWN_WORK(act(names))
         return 204, {}
 
     def _close(self, identity: str) -> None:
