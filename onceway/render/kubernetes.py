@@ -115,9 +115,11 @@ def kubernetes(topology: Topology, target: Target) -> str:
         # A pod's /etc/hosts has this name, so that the router can listen before DNS knows it.
         return f"{target.name}-{ordinals[name]}.{target.routers}.{target.domain}"
 
+    # Who is in the cluster may leave out what his own resolver adds, as Prometheus and its relabelling do.
+    names = [target.name, target.routers, *(f"{target.name}-{each}.{target.routers}" for each in ordinals.values())]
+    zones = ("", f".{target.namespace}", f".{target.namespace}.svc", f".{target.domain}")
     file = placed(topology, host, lambda name: _host_of_store(target, f"store-{name}"), first=next(iter(ordinals)),
-                  hosts=[target.name, *(f"{target.name}.{zone}" for zone in
-                         (target.namespace, f"{target.namespace}.svc", target.domain))])  # fmt: skip
+                  hosts=[f"{name}{zone}" for name in names for zone in zones])  # fmt: skip
     urls = {
         store: ",".join(
             f"{each.scheme}://{host(name, each.scheme)}:{first[each.scheme][1]}" for name in topology.routers

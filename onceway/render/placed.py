@@ -54,8 +54,9 @@ def placed(
             for address in value.value:
                 _place_stores(address, store_host)
         if key.value == "hostnames":  # clients come by other names
-            own = {host(name, row): None for name, at in topology.routers.items() for row in at.for_clients()}
-            value.value += [_text(name) for name in (*own, *hosts) if name not in topology.settings.hostnames]
+            own = [host(name, row) for name, at in topology.routers.items() for row in at.for_clients()]
+            others = [name for name in dict.fromkeys((*own, *hosts)) if name not in topology.settings.hostnames]
+            value.value += map(_text, others)
         if key.value == "http_hosts":  # written anew
             continue
         entries.append((key, value))

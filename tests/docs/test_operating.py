@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from chaos.live.ports import free_port
+from onceway.base.hosts import is_own
 from onceway.topology import loads
 from tests.cli.conftest import COMMAND
 from tests.docs.test_commands import check_onceway
@@ -39,13 +40,22 @@ def printed(*pages: str) -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
+def blocks_of_yaml(page: str) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def file_of_install() -> str:
+    (text,) = [block for block in blocks_of_yaml("install") if block.startswith("network: shop\n")]
+    return text
+
+
 class Hosts:
     """The three hosts of the pages. A command is run as it is printed, but for paths, addresses and ports."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.ports = dict(zip(("5672", "7671", "8671"), (str(free_port()) for _ in range(3)), strict=True))
-        (text,) = re.findall(r"^```yaml\n(network: shop\n.*?)^```", (PAGES / "install.md").read_text(), re.M | re.S)
+        text = file_of_install()
         # A network that waits for subscriptions from before does so for a moment.
         (directory / "shop.yaml").write_text(self.here(text.replace("timeout: 60s", "timeout: 500ms")))
         self.left = printed("install", "upgrade", "disaster")
@@ -175,6 +185,15 @@ def test_an_upgrade_installs_as_the_first_installation_does_with_hashes() -> Non
     assert len(install) == 2
     assert "--require-hashes -r requirements.lock" in install[0]
     assert "--no-deps" in install[1]
+
+
+def test_prometheus_may_ask_by_the_names_that_the_page_has() -> None:
+    scraped, hosts = blocks_of_yaml("monitor")
+    (job,) = yaml.safe_load(scraped)["scrape_configs"]
+    targets = job["static_configs"][0]["targets"]
+    for text, may in ((file_of_install(), False), (file_of_install() + hosts, True)):
+        names = loads(text).hosts
+        assert [is_own([target], names) for target in targets] == [may] * len(targets)
 
 
 def test_what_the_pages_say_of_wheels_is_true() -> None:
