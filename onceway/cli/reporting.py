@@ -16,7 +16,7 @@ from rich.text import Text
 from onceway.base import logs
 from onceway.cli.tables import COUNTS, Column, count_cells, router_table
 from onceway.host.supervisor import Child, State, Supervisor
-from onceway.topology import Topology, format_host_port
+from onceway.topology import Topology
 
 _COLOURS = {
     State.READY: "green",
@@ -108,7 +108,7 @@ def network_table(topology: Topology, children: Mapping[str, Child], width: int)
         state = Text(child.state.value, style=_COLOURS[child.state])
         if child.state is State.RECOVERING and status.get("recovering_s") is not None:
             state.append(f", {status['recovering_s']:.0f} s left")
-        cells = [format_host_port(topology.routers[name].first), str(child.pid or ""), str(child.starts)]
+        cells = [topology.routers[name].first, str(child.pid or ""), str(child.starts)]
         rows.append((name, state, [*cells, *count_cells(status)]))
-    columns = [Column("amqp", "amqp", only_wide=True), Column("pid", "pid"), Column("starts", "starts"), *COUNTS]
+    columns = [Column("clients", "clients", only_wide=True), Column("pid", "pid"), Column("starts", "starts"), *COUNTS]
     return router_table(columns, rows, width, f"network {topology.network}")

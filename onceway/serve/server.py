@@ -258,9 +258,9 @@ class RouterServer:
     def _places(self) -> list[Place]:
         """The other routers' listeners, as far as the file says where they are."""
         return [
-            Place(name, router.for_clients())
+            Place(name, {key: at for key, at in router.for_clients().items() if not is_unspecified(at[0])})
             for name, router in self.topology.routers.items()
-            if name != self.name and not is_unspecified(router.first[0])
+            if name != self.name
         ]
 
     def operate(self, action: Callable[[Router], T]) -> T:

@@ -11,7 +11,7 @@ from onceway.topology.forms import Choice, Count, Scope, Switch, Text
 from onceway.topology.pipes import PIPE_ROWS, Pipe, as_topic, log_address, make_pipe
 from onceway.topology.settings import TIMEOUT_ROWS, check_sign_of_life, check_timeouts
 from onceway.topology.subscriptions import EXAMPLE, SUBSCRIPTIONS
-from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
+from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When, fields_of
 from router.config import AddressConfig
 from router.names import GUARANTEES
 
@@ -86,15 +86,13 @@ def _make(given: Given, scope: Scope) -> Address | None:
     if match is None:
         return None
     _check_type(given, kind)
-    for row in PIPE_ROWS:
-        values.pop(row.name, None)
     pipe = make_pipe(match, given) if kind == "pipe" else None
     if pipe is not None:
         for row in ADDRESS.rows:
             if row.of and kind not in row.of:
                 values.pop(row.name, None)
         values.update(as_topic(match, pipe))
-    config = AddressConfig(**values)
+    config = AddressConfig(**fields_of(AddressConfig, values))
     _check_subscriptions(config, given)
     if any(row.key in entries for row in TIMEOUT_ROWS):
         check_timeouts(config, given)

@@ -161,8 +161,11 @@ class Item:
                 entries[key.text] = entry
         return entries
 
-    def fields(self, known: Sequence[str], expected: str, required: Sequence[str] = ()) -> dict[str, Entry] | None:
-        """The entries of a mapping that may have only `known` keys and must have the `required` ones."""
+    def fields(
+        self, known: Sequence[str], expected: str, required: Sequence[str] = (), one_of: Sequence[str] = ()
+    ) -> dict[str, Entry] | None:
+        """The entries of a mapping that may have only `known` keys, and must have the `required` ones and `one_of` the
+        others."""
         entries = self.entries(expected)
         if entries is None:
             return None
@@ -171,7 +174,7 @@ class Item:
                 remedy = "write the keys out, merging is not read here" if key == "<<" else suggest(key, known)
                 self.problems.add(entry.key_line, self.place, f'unknown key "{key}"', remedy)
                 del entries[key]
-        for key in required:
+        for key in (*(one_of[:1] if entries.keys().isdisjoint(one_of) else ()), *required):
             if key not in entries:
                 self.problem(f"{key} is missing", f"add {key}: ...")
         return entries

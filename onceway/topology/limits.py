@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onceway.topology.document import Entry
 from onceway.topology.forms import Count, Duration, Scope, Size
-from onceway.topology.table import ByName, Given, Row, Section, Table, When
+from onceway.topology.table import ByName, Given, Row, Section, Table, When, fields_of
 from router.config import Limits, UserLimits
 from router.policies import ANONYMOUS
 
@@ -70,7 +70,7 @@ def _make_user_limits(given: Given, scope: Scope) -> UserLimits:
         if LIMITS.by_key[key].name not in _OF_A_USER:
             entry.problem(f"{key} is over before a user is known", "write it under limits, or under limits of a router")
     _check(given, scope)
-    return UserLimits(**{name: value for name, value in given.values.items() if name in _OF_A_USER})
+    return UserLimits(**fields_of(UserLimits, given.values))
 
 
 def _check(given: Given, scope: Scope) -> None:

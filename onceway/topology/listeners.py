@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from onceway.base.values import format_host_port
+
 HostPort = tuple[str, int]
 
 Reach = Literal["clients", "neighbours", "operators"]
@@ -109,9 +111,10 @@ class RouterAddress:
         return {key: place for key, place in self.listeners.items() if BY_KEY[key].for_clients}
 
     @property
-    def first(self) -> HostPort:
-        """Where clients come, for those who want one place only."""
-        return next(iter(self.for_clients().values()))
+    def first(self) -> str:
+        """Where clients come, as a URL, for those who want one place only."""
+        key, place = next(iter(self.for_clients().items()))
+        return f"{key}://{format_host_port(place)}"
 
     def url_place(self) -> tuple[str, HostPort] | None:
         """Scheme and place by which our own clients reach it; None: it speaks no AMQP with clients."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from onceway.base.values import format_host_port, read_name
 from onceway.client.urls import has_password
-from onceway.topology.document import Item
-from onceway.topology.forms import DEFAULT_HOST, Duration, Form, HostPort, Place, Profile, Schema, Scope, Size, Text
-from onceway.topology.table import ByName, Given, Row, Section, Table, When
+from onceway.topology.document import Entry, Item
+from onceway.topology.forms import DEFAULT_HOST, Duration, HostPort, Place, Profile, Scope, Size, Text
+from onceway.topology.table import ByName, Given, Row, Section, Table, When, fields_of
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
 
@@ -103,32 +103,28 @@ def _read_user(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Places(Form[dict[str, HostPort]]):
+def _check_name(name: str, entry: Entry, scope: Scope) -> bool:
+    try:
+        read_name(name)
+    except ValueError as error:
+        entry.problem(*error.args)
+    return True
+
+
+class _Places(ByName[HostPort]):
     """Names of stores with a port of their own, at 127.0.0.1 unless they name a host."""
 
-    expected: str
+    def __init__(self, expected: str) -> None:
+        super().__init__(Place(DEFAULT_HOST), expected, _check_name)
 
     def read(self, item: Item, scope: Scope) -> dict[str, HostPort] | None:
-        found: dict[str, HostPort] = {}
-        for name, entry in (item.entries(self.expected) or {}).items():
-            try:
-                read_name(name)
-            except ValueError as error:
-                entry.problem(*error.args)
-            place = Place(DEFAULT_HOST).read(entry, scope)
-            if place is not None:
-                other = next((each for each, taken in found.items() if taken == place), None)
-                if other is not None:
-                    entry.problem(f"{format_host_port(place)} is taken by {other}", "give each store a port of its own")
-                found[name] = place
+        found = ByName.read(self, item, scope) or {}
+        first: dict[HostPort, str] = {}
+        for name, place in found.items():
+            if (other := first.setdefault(place, name)) != name:
+                entry = (item.entries("") or {})[name]
+                entry.problem(f"{format_host_port(place)} is taken by {other}", "give each store a port of its own")
         return found
-
-    def show(self, value: Mapping[str, HostPort]) -> str:
-        return ", ".join(f"{name} {format_host_port(place)}" for name, place in value.items())
-
-    def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": Place().schema()}
 
 
 def _make_retention(given: Given, scope: Scope) -> Retention:
@@ -180,7 +176,7 @@ def make_pipe(match: str, given: Given) -> Pipe | None:
     if "stores" not in entries:
         given.item.problem("a pipe without stores", f"add stores: {_EXPECTED}")
         return None
-    values = {row.name: given.values[row.name] for row in PIPE_ROWS if row.name in given.values}
+    values = fields_of(Pipe, given.values)
     stores = values.get("stores")
     if not stores:
         entries["stores"].problem("a pipe without stores", f"write {_EXPECTED}")

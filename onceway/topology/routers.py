@@ -28,6 +28,7 @@ ROUTER: Final = Section(
             default="the file's `limits`", apart=True),
     ),
     RouterAddress,
+    one_of=FOR_CLIENTS,
 )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ class _Routers(Form[dict[str, Listening]]):
                 entry.problem(*error.args)
             if name.split("-")[0] == "supervisor":  # the names of supervisors' control sockets
                 entry.problem(f'"{name}" is the name of a supervisor', "choose another name")
-            given = ROUTER.read(entry, replace(scope, host=_host(entry) or scope.host))
+            given = ROUTER.read(entry, replace(scope, host=""))
             found[name] = _listening(given or Given(entry, {}, {}), scope.host, taken)
         return found
 
@@ -80,25 +81,13 @@ class _Routers(Form[dict[str, Listening]]):
 ROUTERS: Final = _Routers()
 
 
-def _host(entry: Entry) -> str | None:
-    """The router's own host, which its ports need before they are read; what is wrong with it is said there."""
-    silent = replace(entry, problems=type(entry.problems)(entry.problems.file))
-    host = (silent.entries("") or {}).get("host")
-    return HOST.read(host, Scope()) if host is not None else None
-
-
 def _listening(given: Given, host: str, taken: list[_Taken]) -> Listening:
-    entries = given.entries
-    if given.item.is_mapping and entries.keys().isdisjoint(FOR_CLIENTS):
-        given.item.problem(f"{FOR_CLIENTS[0]} is missing", f"add {FOR_CLIENTS[0]}: ...")
-    listeners: dict[str, HostPort] = {}
-    machine = given.values.get("interrouter", (given.values.get("host", host),))[0]
-    for key, each in BY_KEY.items():
-        place = given.values.get(key)
-        if place is not None:
-            _check_place(key, _Taken(place, entries[key], machine), taken)
-        if not each.for_clients or place is not None:
-            listeners[key] = place or (host, 0)
+    """host: of routers that have none. Ports that name none have the router's, which stands anywhere in its mapping."""
+    entries, host = given.entries, given.values.get("host", host)
+    places = {key: (each[0] or host, each[1]) for key in BY_KEY if (each := given.values.get(key)) is not None}
+    listeners = {key: places.get(key, (host, 0)) for key in BY_KEY if key in places or key not in FOR_CLIENTS}
+    for key, place in places.items():
+        _check_place(key, _Taken(place, entries[key], listeners["interrouter"][0]), taken)
     secure = [entries[key] for key in BY_KEY if key in SECURE and key in entries]
     if secure and "tls" not in entries:
         secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")

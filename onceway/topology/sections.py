@@ -21,7 +21,7 @@ from onceway.topology.policies import POLICIES
 from onceway.topology.routers import ROUTERS, check_no_mqtt
 from onceway.topology.settings import Settings, check_sign_of_life, longest_sign_of_life_s
 from onceway.topology.subscriptions import check_owners
-from onceway.topology.table import ListOf, Row, Section, Table, When
+from onceway.topology.table import ListOf, Row, Section, Table, When, fields_of
 from router.config import AddressConfig, RouterConfig
 
 DEFAULTS: Final = Section(
@@ -80,8 +80,7 @@ TOP: Final = Section(
 
 
 def read_topology(root: Item, problems: Problems) -> Topology | None:
-    required = [row.key for row in TOP.rows if row.required]
-    top = root.fields(tuple(TOP.by_key), TOP.expected, required)
+    top = TOP.entries(root)
     if top is None:
         return None
     scope = Scope()
@@ -90,7 +89,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         value = TOP.by_key[key].form.read(top[key], scope) if key in top else None
         return default if value is None else value
 
-    network = read("network")
+    plain = {row.name: value for row in TOP.rows if not row.apart and (value := read(row.key)) is not None}
     scope.host = read("defaults", DEFAULT_HOST)
     given: Settings = read("settings", Settings({}, {}))
     scope.settings = trial = RouterConfig(name="", **given.of_routers)
@@ -102,8 +101,6 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     policies = read("policies")
     trunks = read("trunks", {})
     origins = read("websocket", ())
-    hostnames = read("hostnames", ())
-    http_hosts = read("http_hosts", ())
     rules = read("admin", admin.AdminRules())
     listening = read("routers", {})
     routers = {name: each.at for name, each in listening.items()}
@@ -128,7 +125,6 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         tls.check_trunks_stay(top.get("links", root), places)
     if problems.found:
         return None
-    assert network is not None
     config = RouterConfig(
         name="",
         routers=tuple(routers),
@@ -137,12 +133,11 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         limits=limits,
         users=tuple(users.items()),
         policies=policies,
-        hostnames=hostnames,
+        **fields_of(RouterConfig, plain),
         **(of_mqtt.of_routers if of_mqtt is not None else {}),
         **given.of_routers,
     )
     return Topology(
-        network=network,
         path=Path(problems.file),
         routers=routers,
         links=tuple(links),
@@ -154,8 +149,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         tls=profiles,
         sasl=login,
         origins=origins,
-        http_hosts=http_hosts,
         admin=rules,
         warnings=tuple(problems.warnings),
         **trunks,
+        **fields_of(Topology, plain),
     )

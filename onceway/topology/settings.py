@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from onceway.base.values import format_duration
 from onceway.topology.document import Entry, Item
 from onceway.topology.forms import Count, Duration, Scope, Size, Switch
-from onceway.topology.table import Given, Row, Section, Table, When
+from onceway.topology.table import Given, Row, Section, Table, When, fields_of
 from router.config import AddressConfig, Limits, RouterConfig, UserLimits
 
 _MOST: Final = float(1 << 40)
@@ -78,8 +78,7 @@ class Settings:
 
 
 def _make(given: Given, scope: Scope) -> Settings:
-    known = {each.name for each in fields(RouterConfig)}
-    values = {name: value for name, value in given.values.items() if name in known}
+    values = fields_of(RouterConfig, given.values)
     entries = given.entries
     if "max_message_size" in entries and "stream_above" not in entries:
         values["stream_above"] = 0  # who says what the largest message is means all of them
@@ -94,7 +93,7 @@ def _make(given: Given, scope: Scope) -> Settings:
     if trial.max_message_size > trial.memory_limit:
         item = entries.get("max_message_size") or entries["memory_limit"]
         item.problem("max_message_size exceeds memory_limit: such a message could never pass", "raise memory_limit")
-    of_addresses = {name: value for name, value in given.values.items() if name not in known}
+    of_addresses = fields_of(AddressConfig, given.values)
     check_timeouts(AddressConfig(**of_addresses), given)
     return Settings(values, of_addresses)
 

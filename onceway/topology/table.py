@@ -96,20 +96,30 @@ class Given:
 
 @dataclass(frozen=True)
 class Section:
-    """The keys of one mapping. `typed`: what holds their values and their defaults."""
+    """The keys of one mapping. `typed`: what holds their values and their defaults. `one_of`: one of these has
+    to be there, mostly the first."""
 
     title: str
     expected: str
     rows: tuple[Row, ...]
     typed: Any = None
+    one_of: tuple[str, ...] = ()
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
         return {row.key: row for row in self.rows}
 
+    @cached_property
+    def required(self) -> list[str]:
+        return [row.key for row in self.rows if row.required]
+
+    def entries(self, item: Item) -> dict[str, Entry] | None:
+        """Returns what the mapping gives, by key, unread. None if it is none."""
+        return item.fields(tuple(self.by_key), self.expected, self.required, self.one_of)
+
     def read(self, item: Item, scope: Scope) -> Given | None:
         """Reads the mapping as far as it can be read. None if it is none."""
-        entries = item.fields(tuple(self.by_key), self.expected, [row.key for row in self.rows if row.required])
+        entries = self.entries(item)
         if entries is None:
             return None
         values = {}
@@ -142,9 +152,15 @@ class Section:
     def schema(self) -> Schema:
         """Returns the JSON Schema of the mapping."""
         properties = {row.key: {**row.form.schema(), "description": _plain(row.described)} for row in self.rows}
-        required = [row.key for row in self.rows if row.required]
         found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return {**found, "required": required} if required else found
+        if self.one_of:
+            found["anyOf"] = [{"required": [key]} for key in self.one_of]
+        return {**found, "required": self.required} if self.required else found
+
+
+def fields_of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the values that are fields of this dataclass."""
+    return {each.name: values[each.name] for each in fields(kind) if each.name in values}
 
 
 def _below(key: str, parts: Iterable[Part]) -> Iterator[Part]:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -20,8 +21,10 @@ from chaos.live.ports import free_port
 from mqtt import encode
 from mqtt.packets import Connect
 from onceway.client.urls import DEFAULT_PORTS
-from onceway.topology import ConfigError, loads
+from onceway.serve.server import RouterServer
+from onceway.topology import ConfigError, loads, reference
 from onceway.topology.listeners import BY_KEY, LISTENERS, Listener
+from router.links.draining import Place
 from tests.live import ROOT, dying_with_us, wait_until
 from tests.pki import Pki
 from tests.serving import serving
@@ -85,10 +88,21 @@ def test_our_clients_know_the_usual_ports_of_amqp() -> None:
 def test_a_router_needs_one_listener_for_clients_and_no_certain_one() -> None:
     loaded = loads("network: n\nmqtt: {topics: {'#': t}}\nrouters: {a: {mqtt: 1883, interrouter: 7671, admin: 8671}}")
     assert list(loaded.routers["a"].for_clients()) == ["mqtt"]
-    assert loaded.urls() == ""
+    assert (loaded.urls(), loaded.routers["a"].first) == ("", "mqtt://127.0.0.1:1883")
     assert loads("network: n\nrouters: {a: {ws: 80, interrouter: 7671, admin: 8671}}").urls() == "ws://127.0.0.1:80"
+    without = "network: n\nrouters: {a: {interrouter: 7671, admin: 8671}}"
     with pytest.raises(ConfigError, match=r"routers\.a: amqp is missing; add amqp"):
-        loads("network: n\nrouters: {a: {interrouter: 7671, admin: 8671}}")
+        loads(without)
+    with pytest.raises(jsonschema.ValidationError, match=r"not valid under any of the given schemas"):
+        jsonschema.validate(yaml.safe_load(without), reference.schema())
+
+
+def test_no_client_is_sent_to_an_address_that_means_every_interface() -> None:
+    loaded = loads(
+        "network: n\nlinks: [a - b]\ntrunks: {tls: off}\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
+        "  b: {host: b.example, amqp: 5672, ws: '0.0.0.0:8080', interrouter: 7671, admin: 8671}\n"
+    )
+    assert RouterServer(loaded, "a", fresh=True)._places() == [Place("b", {"amqp": ("b.example", 5672)})]
 
 
 def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
