@@ -87,7 +87,7 @@ class SubscriptionDirectory:
             entry.resumed = resumed
         if later or over_at is not None:
             entry.doubted_since = over_at if stayed and not gap else None
-        if gap or (later and message.kind is m.JoinKind.RESUME):  # a home of version 4 tells a client nothing of a gap
+        if gap or (later and self._shows_that_a_gap_was_read(sender, message)):
             entry.untold = gap
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
@@ -97,6 +97,11 @@ class SubscriptionDirectory:
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
         self._answer(sender, message, result, known=resumed, mark=mark)
         address.streams.synchronise(entry, message.history)
+
+    def _shows_that_a_gap_was_read(self, sender: str, message: m.Join) -> bool:
+        """Says whether the client presents what has come behind the answer before this attach. A home of version 4
+        sends the same of an attach that has long been answered, and tells its client of no gap (protocol 7.6)."""
+        return message.kind is m.JoinKind.RESUME and self.core.speaks(sender) >= m.since(m.Told)
 
     def on_told(self, sender: str, message: m.Told) -> None:
         """Its client knows now that it has missed something (protocol 7.6)."""

@@ -79,6 +79,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 3.2: A keeps its session with C, and waits for C's word
     "no_acknowledgement_though_there_is_a_path": ([(Sessions, "heartbeat", opens_only)], "G4"),
     # protocol 3.2: C would take it for an error of B, and end their session
+    # protocol 7.6: what a home of version 4 says of an attach that was answered counts as a map that was presented
+    "gap_is_told_behind_a_home_of_the_version_before": (
+        [(SubscriptionDirectory, "_shows_that_a_gap_was_read", always(True))],
+        "G5",
+    ),
     "told_beside_a_router_of_the_version_before": (
         [(SubscriptionDirectory, "tell_read", told_to_everybody)],
         "('A', 'C') do not all know Told",

@@ -220,3 +220,16 @@ def told_beside_a_router_of_the_version_before(world: Worlds) -> None:
     s.lose("s0").run().attach("s0@C")
     assert s.w.subscriber("s0").resumed
     s.finish()
+
+
+def gap_is_told_behind_a_home_of_the_version_before(world: Worlds) -> None:
+    """S (no map) is told of the gap in an answer that it never reads, and goes back to B, which knows of none. Together
+    again, B says that S has stayed there, in the words of a client that presents a map."""
+    s = Schedule(world("AB", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT, old="B")).up("p0@A")
+    s.step("part", "A").attach("s0@B")
+    s.send("p0").run()
+    s.lose("s0").step("connect", "s0", "A").hold(("r2c", s.cid("s0"))).run()
+    s.lose("s0").attach("s0@B")
+    s.step("heal").run().release().attach("s0@A")
+    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
+    s.finish()
