@@ -47,6 +47,7 @@ CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
 TURN_OCTETS: Final = 1 << 20  # of events that are read in one turn of the loop
+TOLD: Final = 10  # call-backs that a line of the log names
 NOT_CONNECTED: Final = "not connected to the network"
 
 
@@ -530,6 +531,12 @@ class Edge:
             place=place, topics=len(bus.topics), next=max(bus.ends.values(), default=0),
             subscribers=len(bus.subscribers), tokens=len(self.registry.tokens), took=time.monotonic() - now,
         )  # fmt: skip
+        refused = self.options.places.refused(each.callback for each in bus.subscribers.values())
+        if refused:
+            text = (
+                "{count} call-backs are to places that this bus does not call; --callback-allow allows networks: {some}"
+            )
+            self._log.warning("bus_callbacks_refused", text, count=len(refused), some=refused[:TOLD])
 
     async def _count_process(self, status: str) -> None:
         self.metrics.process[status] += 1

@@ -9,7 +9,7 @@ the one of the socket that is connected, whatever a name has meant before.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -69,6 +69,16 @@ class Places:
         if not self.may(found, port):
             raise NotAllowed
         return found.is_loopback and not self._allowed(found)
+
+    def refused(self, callbacks: Iterable[str]) -> list[str]:
+        """Those that `check` refuses."""
+        found: list[str] = []
+        for callback in callbacks:
+            try:
+                self.check(callback)
+            except NotAllowed:
+                found.append(callback)
+        return found
 
     def may(self, address: Address, port: int) -> bool:
         """Says whether the bus may connect to that address for a call-back."""

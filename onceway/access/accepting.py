@@ -15,6 +15,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Final, cast
 
 from aiohttp import web
@@ -24,7 +25,7 @@ from aiohttp.typedefs import Middleware
 from amqp10.settings import BEFORE_LOGIN
 from onceway.access.fair import ByAddress
 from onceway.base import hosts, waits
-from onceway.base.descriptors import most_strangers
+from onceway.base.descriptors import most_strangers, raise_limit
 from onceway.topology import HostPort
 from router.links.crowd import Crowd
 
@@ -136,6 +137,19 @@ def bounded(make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protoc
     return lambda: _Head(make())
 
 
+@dataclass(eq=False, slots=True)
+class _Stranger:
+    """transport: once its handshake is over."""
+
+    since: float
+    task: asyncio.Task[None] | None = None  # that shakes hands with it
+    transport: asyncio.Transport | None = None
+
+    @property
+    def gone(self) -> bool:
+        return self.task is not None and self.task.done() and (self.transport is None or self.transport.is_closing())
+
+
 class Accepting:
     """One listener. `make` makes the protocol of a connection."""
 
@@ -144,14 +158,14 @@ class Accepting:
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._strangers: dict[asyncio.Task[None], tuple[float, asyncio.Transport | None]] = {}  # since when
-        self._crowd: Crowd[asyncio.Task[None]] = Crowd()  # the same
-        self._tasks: dict[asyncio.BaseTransport, asyncio.Task[None]] = {}
+        self._strangers: Crowd[_Stranger] = Crowd()
+        self._by_transport: dict[asyncio.BaseTransport, _Stranger] = {}
         self._turns: ByAddress[asyncio.Future[None]] = ByAddress()  # of those who have begun with TLS
         self._turning = False
 
     async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
+        raise_limit()
         loop = asyncio.get_running_loop()
         family, *_, place = (await waits.RESOLVER(loop.getaddrinfo(*address, type=socket.SOCK_STREAM)))[0]
         self._socket = socket.create_server(place, family=family, backlog=128)
@@ -167,16 +181,16 @@ class Accepting:
 
     def know(self, transport: asyncio.BaseTransport | None) -> None:
         """This connection is no stranger's."""
-        if transport is not None and (task := self._tasks.pop(transport, None)) is not None:
-            del self._strangers[task]
-            self._crowd.remove(task)
+        if transport is not None and (stranger := self._by_transport.pop(transport, None)) is not None:
+            self._strangers.remove(stranger)
 
     def stop(self) -> None:
         """Takes no more connections, and ends those whose handshake is not over."""
         if self._accepting is not None:
             self._accepting.cancel()
-        for task in self._strangers:
-            task.cancel()
+        for stranger in self._strangers:
+            if stranger.task is not None:
+                stranger.task.cancel()
         if self._socket is not None:
             self._socket.close()
 
@@ -191,14 +205,12 @@ class Accepting:
             while self._is_full() and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
             address = f"{peer[0]}:{peer[1]}"
-            task = loop.create_task(self._shake_hands(accepted, address))
-            self._strangers[task] = loop.time(), None
-            self._crowd.add(task, address)
+            stranger = _Stranger(loop.time())
+            stranger.task = loop.create_task(self._shake_hands(stranger, accepted, address))
+            self._strangers.add(stranger, address)
 
-    async def _shake_hands(self, accepted: socket.socket, address: str) -> None:
+    async def _shake_hands(self, stranger: _Stranger, accepted: socket.socket, address: str) -> None:
         bound_s = waits.HTTP_TLS.s if self._tls is not None else None
-        task = asyncio.current_task()
-        assert task is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -208,9 +220,8 @@ class Accepting:
             connecting = loop.connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
-            transport, _ = await waits.HTTP_TLS(connecting)
-            self._strangers[task] = self._strangers[task][0], transport
-            self._tasks[transport] = task
+            stranger.transport, _ = await waits.HTTP_TLS(connecting)
+            self._by_transport[stranger.transport] = stranger
         except OSError:  # it has no TLS, another one, or is gone
             if bound_s is not None and loop.time() >= began + bound_s:
                 waits.HTTP_TLS.ended()
@@ -255,25 +266,24 @@ class Accepting:
 
     def _close_oldest(self, before: float) -> bool:
         """Unless one has ended by itself meanwhile. False: the oldest has not been there since then."""
-        for task, (_, transport) in list(self._strangers.items()):
-            if task.done() and (transport is None or transport.is_closing()):
-                self._forget(task)
+        for stranger in list(self._strangers):
+            if stranger.gone:
+                self._forget(stranger)
         if self._is_full():
-            task = self._crowd.next_to_go
-            if self._strangers[task][0] > before:
+            stranger = self._strangers.next_to_go
+            if stranger.since > before:
                 return False
-            transport = self._forget(task)
-            task.cancel()
-            if transport is not None:
-                transport.abort()
+            self._forget(stranger)
+            if stranger.task is not None:
+                stranger.task.cancel()
+            if stranger.transport is not None:
+                stranger.transport.abort()
         return True
 
-    def _forget(self, task: asyncio.Task[None]) -> asyncio.Transport | None:
-        _, transport = self._strangers.pop(task)
-        self._crowd.remove(task)
-        if transport is not None:
-            del self._tasks[transport]
-        return transport
+    def _forget(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        if stranger.transport is not None:
+            del self._by_transport[stranger.transport]
 
 
 def address_of(request: web.Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from typing import Any
 
@@ -95,3 +96,15 @@ def test_handshakes_begin_one_in_a_turn_and_addresses_are_served_round_robin() -
     order = asyncio.run(go())
     assert order.index("10.0.0.2:1") <= 1
     assert [each for each in order if each.startswith("10.0.0.1")] == ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"]
+
+
+async def test_a_process_that_listens_may_open_as_many_files_as_the_system_lets_it() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 500), hard))
+    try:
+        accepting = Accepting(Inner)
+        await accepting.start(("127.0.0.1", 0))
+        accepting.stop()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

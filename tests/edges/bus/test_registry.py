@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from edges.bus import registry
@@ -14,11 +17,14 @@ from edges.bus.edge import Edge
 from edges.bus.options import BusOptions
 from edges.bus.registry import SUBSCRIBERS, Registry
 from edges.bus.rules import Wish
+from edges.bus.server import BusServer
 from edges.store import Batch, StoreFull
 from tests.edges.bus.test_shares import Line, lines
 from tests.serving import until
 
+pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 __all__ = ["lines"]
+PAGES = ("/subscriptions", "/topics", "/metrics", "/")
 WISH = Wish(("orders",), "https://mail.example", "secret", 0, 100)
 
 
@@ -109,3 +115,38 @@ async def test_an_edge_that_gets_a_role_leaves_topics_that_it_does_not_know_yet(
     for known in (edge.bus, bus):
         assert known.topics_of(known.subscribers["mail"]) == ["orders"]
     await edge.stop()
+
+
+async def test_call_backs_that_a_later_bus_does_not_call_are_told_at_its_start(
+    tmp_path: Path, lines: list[Line], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were taken before the bus looked at addresses, or while more were allowed."""
+    for start in range(2):
+        edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+        await edge.start()
+        if start == 0:
+            await edge.registry.claim("orders", "shop", "shop")
+            for name, callback in (("in", "https://10.0.0.7/hook"), ("out", "https://mail.example/hook")):
+                await edge.registry.change(
+                    name, partial(edge.bus.change, name, name, replace(WISH, callback=callback)), topics=["orders"]
+                )
+        await edge.stop()
+    told = [each.getMessage() for each in caplog.records if "--callback-allow" in each.getMessage()]
+    assert len(told) == 1
+    assert "https://10.0.0.7/hook" in told[0]
+    assert "https://mail.example" not in told[0]
+
+
+async def test_no_page_shows_what_is_secret_of_a_subscription(tmp_path: Path, lines: list[Line]) -> None:
+    edge = Edge(BusOptions(str(tmp_path / "store"), "", root_key="key"))
+    await edge.start()
+    await subscribed(edge.registry, edge.bus)
+    server = BusServer(edge)
+    port = await server.start("127.0.0.1", 0)
+    async with httpx.AsyncClient(trust_env=False, timeout=60, auth=("key", "")) as client:
+        shown = {path: await client.get(f"http://127.0.0.1:{port}{path}") for path in PAGES}
+    await server.stop()
+    await edge.stop()
+    assert {answer.status_code for answer in shown.values()} == {200}
+    assert WISH.callback in shown["/subscriptions"].text
+    assert not [path for path, answer in shown.items() if "secret" in answer.text]
