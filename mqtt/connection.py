@@ -135,10 +135,11 @@ class ServerConnection:
         """The client has sent something behind its CONNECT, which is held until it is accepted."""
         return bool(self._early)
 
-    def accept(self, session_present: bool, properties: Properties = NO_PROPERTIES) -> list[Packet]:
+    def accept(self, now: float, session_present: bool, properties: Properties = NO_PROPERTIES) -> list[Packet]:
         """Send CONNACK, with this connection's limits added; what the client said meanwhile.
 
         Args:
+            now: From when on it may be silent for as long as its keep alive says: it has waited for this.
             session_present: Whether the session goes on.
             properties: Of CONNACK, for version 5.
 
@@ -156,6 +157,7 @@ class ServerConnection:
         if properties.server_keep_alive_s is not None:  # [MQTT-3.1.2-21]
             self._keep_alive_s = properties.server_keep_alive_s
         self.state = OPEN
+        self._heard = now
         # What only a login or a session needs is not kept for as long as the connection.
         kept = connect.properties._replace(user_properties=(), authentication_data=None)
         self.connect = replace(connect, username=None, password=None, will=None, properties=kept)

@@ -276,7 +276,7 @@ class MqttConnection:
             if not connect.client_id:
                 granted["assigned_client_id"] = session.client_id
             self._alias_maximum = min(asked.topic_alias_maximum or 0, ALIASES)
-        early = self._engine.accept(present, Properties(**granted))
+        early = self._engine.accept(self.service.now, present, Properties(**granted))
         self.service.log.info(
             "client_connected", "client {container} connected from {client}", **self.service.who(self)
         )

@@ -31,7 +31,7 @@ class Client:
 
     def connected(self, **properties: Any) -> Client:
         self.says(Connect("c", self.version, keep_alive_s=10, properties=Properties(**properties)))
-        self.server.accept(False)
+        self.server.accept(self.now, False)
         self.hears()
         return self
 
@@ -49,7 +49,7 @@ def test_connection_opens_with_connack_and_its_limits() -> None:
     assert client.says(Connect("c")) == [Connect("c")]
     assert client.server.state == CONNECTING
     assert client.hears() == []
-    assert client.server.accept(True, Properties(assigned_client_id="x")) == []
+    assert client.server.accept(client.now, True, Properties(assigned_client_id="x")) == []
     limits = Properties(assigned_client_id="x", receive_maximum=5, topic_alias_maximum=3, maximum_packet_size=1000)
     assert client.hears() == [packets.Connack(True, properties=limits)]
     assert client.server.state == OPEN
@@ -58,7 +58,7 @@ def test_connection_opens_with_connack_and_its_limits() -> None:
 def test_limits_are_not_said_in_3_1_1() -> None:
     client = Client(4, receive_maximum=5, max_packet_size=1000)
     client.says(Connect("c", 4))
-    client.server.accept(False)
+    client.server.accept(client.now, False)
     assert client.hears() == [packets.Connack()]
 
 
@@ -67,7 +67,7 @@ def test_what_comes_before_connack_waits_for_it() -> None:
     client = Client()
     assert client.says(Connect("c"), Publish("a")) == [Connect("c")]
     assert client.says(Publish("b")) == []
-    assert client.server.accept(False) == [Publish("a"), Publish("b")]
+    assert client.server.accept(client.now, False) == [Publish("a"), Publish("b")]
 
 
 def test_what_comes_before_a_refusal_is_forgotten() -> None:
@@ -84,7 +84,7 @@ def test_too_much_before_connack_is_refused() -> None:
     client.says(Connect("c"), *[Publish("a")] * (EARLY + 1))
     assert client.hears() == [packets.Connack(False, Reason.QUOTA_EXCEEDED)]
     with pytest.raises(LocalProtocolError):
-        client.server.accept(False)
+        client.server.accept(client.now, False)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -162,14 +162,22 @@ def test_the_servers_keep_alive_replaces_the_clients() -> None:
     """[MQTT-3.1.2-21]"""
     client = Client()
     client.says(Connect("c", keep_alive_s=10))
-    client.server.accept(False, Properties(server_keep_alive_s=4))
+    client.server.accept(client.now, False, Properties(server_keep_alive_s=4))
     assert client.server.deadline() == 106.0
+
+
+def test_who_has_waited_for_its_connack_is_not_taken_for_silent() -> None:
+    """Its login, or its session, has taken longer than its keep alive."""
+    client = Client()
+    client.says(Connect("c", keep_alive_s=10))
+    client.server.accept(client.now + 60.0, False)
+    assert client.server.deadline() == client.now + 75.0
 
 
 def test_keep_alive_0_is_none() -> None:
     client = Client()
     client.says(Connect("c"))
-    client.server.accept(False)
+    client.server.accept(client.now, False)
     assert client.server.deadline() is None
 
 
@@ -220,7 +228,7 @@ def test_a_repeat_takes_no_room() -> None:
 def test_3_1_1_knows_no_receive_maximum() -> None:
     client = Client(4, receive_maximum=1)
     client.says(Connect("c", 4))
-    client.server.accept(False)
+    client.server.accept(client.now, False)
     assert len(client.says(*[Publish("a", qos=1, packet_id=i) for i in (1, 2, 3)])) == 3
 
 
@@ -257,7 +265,7 @@ def test_an_identifier_in_use_is_not_used_again() -> None:
 def test_whatever_a_client_says_the_connection_is_open_or_says_why_not(said: list[Packet | bytes]) -> None:
     client = Client(receive_maximum=2, topic_alias_maximum=1)
     client.says(Connect("c", properties=Properties(authentication_method="m", session_expiry_s=1)))
-    client.server.accept(False)
+    client.server.accept(client.now, False)
     events: list[Packet] = []
     for one in said:
         octets = one if isinstance(one, bytes) else encode(one, 5)
@@ -335,7 +343,7 @@ def test_nothing_is_sent_before_connack_or_after_the_end() -> None:
     client.says(Connect("c"))
     with pytest.raises(LocalProtocolError):
         client.server.send(Publish("a"))
-    client.server.accept(False)
+    client.server.accept(client.now, False)
     client.server.close()
     with pytest.raises(LocalProtocolError):
         client.server.send(Publish("a"))
