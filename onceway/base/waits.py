@@ -198,6 +198,7 @@ TURN: Final = Wait(
     "the end of a turn of a router's event loop", 10.0, "the router is killed", "`router_hangs`",
     ("onceway up --watchdog",),
 )  # fmt: skip
+ABORT: Final = Wait("a router that hung and was aborted, to note where", 2.0, "it is killed", "`router_hangs`")
 CONVERGED: Final = Wait("the routers that were started, to be one network", "the caller's", "", "`onceway status`")
 FORK: Final = Wait(
     "the process that forks routers, to answer", 10.0, "the router counts as not started, and is tried again",

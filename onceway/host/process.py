@@ -132,12 +132,16 @@ class RouterProcess:
             return
         try:
             make_directory(path.parent)
-            found = in_hand.left(path)
+            fault = in_hand.fault(path)
+            found = in_hand.left(path, faulty=fault is not None)
             router.border.memory = in_hand.mapped(path)
+            in_hand.note_faults(path)
         except OSError as error:
             text = "{file}: {reason}: if a client's input ends this router, the next start will not know whose it was"
             self._log.warning("in_hand_not_written", text, file=path, reason=error.strerror)
             return
+        if fault is not None:
+            self._log.error("ended_by_fault", "the last life was ended by a fatal signal: {what}", **fault._asdict())
         if found is None:
             return
         self._server.in_hand = said = found.said()

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 from onceway.base.logs import Log
 from onceway.base.waits import (
+    ABORT,
     CALLER,
     CHILD,
     CHILD_OUTPUT,
@@ -500,13 +501,21 @@ class Supervisor:
                 self._log.info("router_starting", "starting", router=child.name)
 
     def _no_answer(self, child: Child, silent_s: float) -> None:
-        """Kills a router that does not answer and has ended no turn for too long; `_keep` starts it again."""
+        """Kills a router that does not answer and has ended no turn for too long; `_keep` starts it again. By SIGABRT,
+        since it then notes where it is (`onceway.state.in_hand`)."""
         most_s = self._watchdog_s if child.answered else max(self._watchdog_s, START_ROUTER.s)
         if not self._watchdog_s or silent_s < most_s:
             return
         text = "has ended no turn for {silent}: killed, to be started again"
         self._log.error("router_hangs", text, router=child.name, silent=format_duration(round(silent_s, 1)))
-        self.signal(child.name, signal.SIGKILL)
+        assert child.patience is not None
+        child.patience.silent_s = 0.0
+        self.signal(child.name, signal.SIGABRT)
+        asyncio.get_running_loop().call_later(ABORT.s, self._kill, child, child.pid)
+
+    def _kill(self, child: Child, pid: int | None) -> None:
+        if pid is not None and child.pid == pid:  # it is stopped
+            self.signal(child.name, signal.SIGKILL)
 
     def _is_converged(self) -> bool:
         """Every router is ready and reaches every other one of ours; every link of ours is up at both ends."""
