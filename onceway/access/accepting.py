@@ -220,8 +220,9 @@ class Accepting:
             connecting = loop.connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
-            stranger.transport, _ = await waits.HTTP_TLS(connecting)
-            self._by_transport[stranger.transport] = stranger
+            transport, _ = await waits.HTTP_TLS(connecting)
+            stranger.transport = transport
+            self._by_transport[transport] = stranger
         except OSError:  # it has no TLS, another one, or is gone
             if bound_s is not None and loop.time() >= began + bound_s:
                 waits.HTTP_TLS.ended()
