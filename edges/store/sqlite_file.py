@@ -46,9 +46,14 @@ def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
         _make(path)
     elif path.stat().st_size == 0:
         raise Damaged("the file, which is empty,")
-    for each in (path, path.with_name(path.name + "-wal")):  # which version 0.9.0 made as the umask had it
-        if private.others_reach(each):
-            raise StoreError(f"{each}: everyone on this host can read or change it: chmod o-rwx {path}*")
+    for each in (path.with_name(path.name + end) for end in ("", "-wal", "-shm")):
+        try:
+            private.close_off(each)
+        except OSError as error:
+            raise StoreError(
+                f"{each}: everyone on this host can read or change it, and this process may not change that "
+                f"({error.strerror}): chmod o-rwx {path}* as their owner, or mount the volume with other modes"
+            ) from error
     database = connect(path)
     try:
         application, version = (

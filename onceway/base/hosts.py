@@ -42,4 +42,7 @@ def refusal(hosts: Sequence[str], remedy: str) -> str:
     return f"nobody has given this listener the name {named}: {remedy}"
 
 
-IN_THE_FILE: Final = "ask for its address, or for a host of the topology file, where `http_hosts` has more"
+IN_THE_FILE: Final = (
+    "ask for its address, or give it the name in the topology file: `http_hosts: [NAME]`, or in a rendered one with "
+    "`onceway render compose --host NAME`"
+)

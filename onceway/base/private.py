@@ -1,19 +1,22 @@
 """Files for the owner alone: whatever the umask is, nobody else reads what is made here, and what others may read of
 secrets and stores is refused.
 
-All that the product makes and that may hold a secret or a message is made by these functions. SQLite gives the files
-beside a database the database's mode. A group's right is the operator's word, and stands: Kubernetes mounts secrets so
+All that the product makes and that may hold a secret or a message is made by these functions. What an earlier version has
+made otherwise is mended where this process owns it, so that an upgrade needs no hand; the secrets that somebody gives
+us are his to mend. SQLite gives the files beside a database the database's mode. A group's right is the operator's word, and stands: Kubernetes mounts secrets so
 (`fsGroup`, modes 0440 and 0640).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from onceway.base.logs import logger
 from onceway.errors import UsageError
 
 FILE: Final = 0o600
@@ -35,13 +38,24 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
 
 
-def make_file(path: str | os.PathLike[str]) -> None:
+def make_file(path: Path) -> None:
     """Makes an empty file where there is none, for whoever opens it by name. One that is there is not opened: closing
-    it would drop the locks that this process has on it (POSIX), as SQLite's. OSError if that cannot be done."""
+    it would drop the locks that this process has on it (POSIX), as SQLite's. It is closed to others as by `close_off`,
+    if that can be done. OSError if it cannot be made."""
     try:
         os.close(open_file(os.path.realpath(path), os.O_RDONLY | os.O_EXCL))  # O_EXCL follows no link
     except FileExistsError:
-        pass
+        with contextlib.suppress(OSError):
+            close_off(path)
+
+
+def close_off(path: Path) -> None:
+    """Takes from everybody on this host but owner and group what they may do with a file of ours that they can get at,
+    as version 0.9.0 has made it, and says so in the log. OSError if that cannot be done."""
+    if others_reach(path):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~stat.S_IRWXO)
+        text = "{file}: everyone on this host could read or change it; now its owner and group can"
+        logger("files").warning("file_closed_off", text, file=str(path))
 
 
 def check_private(paths: Iterable[Path]) -> None:
@@ -61,8 +75,9 @@ def check_private(paths: Iterable[Path]) -> None:
             raise UsageError(f"{path}: {error.strerror}; let the account that reads it enter its directory") from error
         if stat.S_ISREG(mode) and mode & _OTHERS:
             raise UsageError(
-                f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path} (in "
-                "Kubernetes fsGroup, and defaultMode: 0440)"
+                f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path}, or the setting "
+                "of what mounts it: Kubernetes defaultMode 0440 with fsGroup, Swarm mode=0400 with uid, Vault "
+                "agent-inject-perms, CSI filePermission (docs/security.md, Files)"
             )
 
 
@@ -72,5 +87,9 @@ def others_reach(path: Path) -> bool:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return False
-    above = Path(os.path.realpath(path)).parents
-    return bool(mode & _OTHERS) and all(each.stat().st_mode & stat.S_IXOTH for each in above)
+    return bool(mode & _OTHERS) and _enterable(path)
+
+
+def _enterable(path: Path) -> bool:
+    """Says whether everybody on this host may enter the directories above."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in Path(os.path.realpath(path)).parents)

@@ -168,6 +168,13 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
         raise click.BadParameter(f'"{value}" is no IP address; write for example 0.0.0.0', ctx, param) from error
 
 
+def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", name):
+            raise click.BadParameter(f'"{name}" is no name of a host; write for example mq.example.org', ctx, param)
+    return tuple(name.lower() for name in value)
+
+
 @command.command("compose")
 @click.argument("file")
 @_IMAGE
@@ -179,10 +186,18 @@ def _host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_host,
     help="Publish the ports for clients at this address of the Docker host.",
 )
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    callback=_names,
+    help="A name of the Docker host by which clients come. May be given again. Addresses will always do.",
+)
 @click.option("--no-publish", is_flag=True, help="Publish no port: clients are containers in the network `clients`.")
 @_NO_REPLICAS
 @_OUTPUT
-def compose(file: str, image: str, publish: str, no_publish: bool, output: Path | None) -> None:
+def compose(file: str, image: str, publish: str, hosts: tuple[str, ...], no_publish: bool, output: Path | None) -> None:
     """A Compose file that runs the whole network on one Docker host.
 
     Each router and each store of FILE is a service. They keep the ports of FILE and get hosts of their own. The ports
@@ -191,7 +206,7 @@ def compose(file: str, image: str, publish: str, no_publish: bool, output: Path 
     """
     from onceway.render.compose import compose as write
 
-    _give(file, output, write(_load(file), image=image, publish=None if no_publish else publish))
+    _give(file, output, write(_load(file), image=image, publish=None if no_publish else publish, hosts=hosts))
 
 
 def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

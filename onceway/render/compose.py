@@ -11,6 +11,7 @@ where its root is read-only (docker/compose issue 12031).
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final
 
@@ -45,16 +46,20 @@ _HEAD: Final = """\
 # The topology file of each service is in {etc}/SERVICE: onceway render compose FILE --output DIR writes it there.
 # When it has changed: docker compose kill --signal HUP SERVICE
 """
+_NAMELESS: Final = """\
+# WebSockets are opened for an address or localhost only: to use a name of this host, render with --host NAME.
+"""
 _FILES: Final = """\
 # Before it starts, as root, in the directory of the topology file, with DIR for that of this file; and again when one
 # of these files has changed:
 """
 
 
-def compose(topology: Topology, *, image: str, publish: str | None) -> dict[str, str]:
+def compose(topology: Topology, *, image: str, publish: str | None, hosts: Sequence[str] = ()) -> dict[str, str]:
     """The files by their paths, the Compose file first.
 
-    publish: the address of the Docker host at which clients reach the routers; None: only from containers.
+    publish: the address of the Docker host at which clients reach the routers; None: only from containers. hosts: names
+    of the Docker host by which they come.
     """
     check_containers(topology)
     found = stores_in_containers(topology)
@@ -63,7 +68,7 @@ def compose(topology: Topology, *, image: str, publish: str | None) -> dict[str,
     def host(name: str, key: str) -> str:
         return name if BY_KEY[key].for_clients else _inside(name)
 
-    file = placed(topology, host, lambda name: f"store-{name}")
+    file = placed(topology, host, lambda name: f"store-{name}", hosts=hosts)
     services: dict[str, Any] = {}
     files: dict[str, list[File]] = {}
     for name in topology.routers:
@@ -94,6 +99,9 @@ def compose(topology: Topology, *, image: str, publish: str | None) -> dict[str,
     head = _HEAD.format(
         network=topology.network, urls=urls, first=next(iter(topology.routers)), file=status_of(topology), etc=ETC
     )
+    pages = any({"ws", "wss"} & clients_ports(address).keys() for address in topology.routers.values())
+    if publish is not None and pages and not (hosts or topology.http_hosts):
+        head += _NAMELESS
     for name, ports in published.items():
         for port in (port for port, there in ports.items() if not there):
             head += (

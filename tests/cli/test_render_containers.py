@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from onceway.base.hosts import is_own
 from onceway.render.kubernetes import DRAIN_S
 from onceway.render.plan import DIRECTORY, FILE
 from onceway.topology import RouterAddress, Topology, load, loads, shipped
@@ -106,6 +107,21 @@ def test_the_schemas_refuse_what_is_wrong() -> None:
 def test_the_schema_of_compose_allows_the_file(name: str) -> None:
     document = check_compose(rendered("compose", shipped(name)))
     assert list(document["services"]) == list(load(shipped(name)).routers)
+
+
+def test_a_name_of_the_docker_host_is_one_option_and_the_file_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "net.yaml"
+    file.write_text(
+        "network: n\nrouters:\n  a: {host: 10.0.0.1, amqp: 5672, ws: 8080, interrouter: 7671, admin: 8671}\n"
+    )
+    _, nameless = composed(tmp_path, file)
+    assert not nameless.http_hosts
+    assert "--host NAME" in rendered("compose", file)
+    _, named = composed(tmp_path, file, "--host", "MQ.example.org", "--host", "mq")
+    assert named.http_hosts == ("mq.example.org", "mq")
+    assert is_own(["mq.example.org:8080"], named.http_hosts)
+    assert "--host NAME" not in rendered("compose", file, "--host", "mq")
+    assert "write for example mq.example.org" in refused("compose", file, "--host", "http://mq")
 
 
 def composed(tmp_path: Path, *arguments: object) -> tuple[Any, Topology]:

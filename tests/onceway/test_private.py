@@ -128,16 +128,58 @@ def test_a_secret_in_a_directory_that_may_not_be_entered_is_named(monkeypatch: p
         check_private([Path("/keys/users.json")])
 
 
-def test_a_store_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_store_that_others_may_read_is_closed_off_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As v0.9.0 has made it, also by a process that has died: no hand is needed."""
+    store, log = tmp_path / "store", tmp_path / "store-wal"
+    open_file(store, None).close()
+    for each in (store, log):
+        each.touch()
+        each.chmod(0o646)
+    tmp_path.chmod(0o700)
+    open_file(store, None).close()
+    assert mode_of(store) == 0o646, "nobody gets there"
+    monkeypatch.setattr(private, "_enterable", lambda path: True)  # the directories above are their user's own
+    log.touch()
+    log.chmod(0o646)
+    open_file(store, None).close()
+    assert mode_of(store) == 0o640
+    told = [each.getMessage() for each in caplog.records]
+    assert [each.partition(":")[0] for each in told] == [str(store), str(log)]
+    open_file(store, None).close()
+    assert len(caplog.records) == len(told)
+
+
+def test_a_store_whose_modes_are_not_ours_to_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chmod(self: Path, mode: int) -> None:  # root may change all
+        raise PermissionError(1, "Operation not permitted", str(self))
+
     store = tmp_path / "store"
     open_file(store, None).close()
     store.chmod(0o644)
-    tmp_path.chmod(0o700)
-    assert not others_reach(store), "nobody gets there"
-    open_file(store, None).close()
-    monkeypatch.setattr(private, "others_reach", lambda path: True)  # the directories above are their user's own
-    with pytest.raises(StoreError, match=rf"{store}: everyone.*chmod o-rwx {store}\*$"):
+    monkeypatch.setattr(private, "_enterable", lambda path: True)
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with pytest.raises(StoreError, match=rf"{store}: everyone.*not permitted.*chmod o-rwx {store}\* as their owner"):
         open_file(store, None)
+
+
+def test_journals_and_members_of_before_are_closed_off_and_go_on_where_they_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private, "_enterable", lambda path: True)
+    path = tmp_path / "journal"
+    path.touch()
+    path.chmod(0o644)
+    make_file(path)
+    assert mode_of(path) == 0o640
+    path.chmod(0o644)
+    monkeypatch.setattr(Path, "chmod", lambda self, mode: os.chmod("/nowhere", mode))
+    make_file(path)
 
 
 def test_a_directory_that_others_can_enter_shows_what_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
