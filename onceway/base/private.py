@@ -1,10 +1,10 @@
 """Files for the owner alone: whatever the umask is, nobody else reads what is made here, and what others may read of
 secrets and stores is refused.
 
-All that the product makes and that may hold a secret or a message is made by these functions. What an earlier version has
-made otherwise is mended where this process owns it, so that an upgrade needs no hand; the secrets that somebody gives
-us are his to mend. SQLite gives the files beside a database the database's mode. A group's right is the operator's word, and stands: Kubernetes mounts secrets so
-(`fsGroup`, modes 0440 and 0640).
+All that the product makes and that may hold a secret or a message is made by these functions. What an earlier version
+has made otherwise is mended where this process owns it, so that an upgrade needs no hand; the secrets that somebody
+gives us are his to mend. SQLite gives the files beside a database the database's mode. A group's right is the
+operator's word, and stands: Kubernetes mounts secrets so (`fsGroup`, modes 0440 and 0640).
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def check_private(paths: Iterable[Path]) -> None:
             raise UsageError(f"{path}: {error.strerror}; let the account that reads it enter its directory") from error
         if stat.S_ISREG(mode) and mode & _OTHERS:
             raise UsageError(
-                f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path}, or the setting "
-                "of what mounts it: Kubernetes defaultMode 0440 with fsGroup, Swarm mode=0400 with uid, Vault "
+                f"{path} has secrets, and everyone on this host can read or change it: chmod o-rwx {path}, or the "
+                "setting of what mounts it: Kubernetes defaultMode 0440 with fsGroup, Swarm mode=0400 with uid, Vault "
                 "agent-inject-perms, CSI filePermission (docs/security.md, Files)"
             )
 
