@@ -38,7 +38,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
 
 
-def make_file(path: Path) -> None:
+def make_file(path: str | os.PathLike[str]) -> None:
     """Makes an empty file where there is none, for whoever opens it by name. One that is there is not opened: closing
     it would drop the locks that this process has on it (POSIX), as SQLite's. It is closed to others as by `close_off`,
     if that can be done. OSError if it cannot be made."""
@@ -46,7 +46,7 @@ def make_file(path: Path) -> None:
         os.close(open_file(os.path.realpath(path), os.O_RDONLY | os.O_EXCL))  # O_EXCL follows no link
     except FileExistsError:
         with contextlib.suppress(OSError):
-            close_off(path)
+            close_off(Path(path))
 
 
 def close_off(path: Path) -> None:
