@@ -50,8 +50,8 @@ def makes_files(call: ast.Call) -> bool:
     text = ast.unparse(call)
     if name in ("mkdir", "makedirs", "write_text", "write_bytes", "touch"):
         return True
-    if name == "connect":
-        return text.startswith("sqlite3.")
+    if "sqlite3.connect" in ast.unparse(call.func):  # also where a row of `waits` hands it on
+        return True
     mode = [each.value for each in (*call.args, *(k.value for k in call.keywords)) if isinstance(each, ast.Constant)]
     return name == "open" and ("O_CREAT" in text or any(m in ("w", "a", "x", "wb", "ab", "xb", "w+b") for m in mode))
 
