@@ -20,7 +20,6 @@ from typing import ClassVar
 
 from chaos.judge.ranges import Deliveries
 
-LAG_S = 0.1  # routers count a subscription's age from earlier than it began: from the beginning of a session
 DRIFT = 2e-3  # ... by clocks of which two drift apart less (protocol 7.3)
 Mid = tuple[str, int]  # (publisher, sequence number)
 
@@ -45,6 +44,9 @@ class Life:
     accepted: set[Mid] = field(default_factory=set)
     unheard: set[Mid] = field(default_factory=set)
     """What it has accepted while a router was out of sight, which may have accepted it before that."""
+    moved: bool = False
+    """Its first attach was answered while a router was out of sight, and it has attached again since: no router that it
+    has come to since can tell the others how old it is (protocol 7.3)."""
     answered: int = 0  # how many routers had restarted when its attach was last answered
     waited_for_until: float = math.inf  # it does not expire before, counted from then
     gaps: list[int] = field(default_factory=list)  # `answered` before each absence that may have exceeded its timeout
@@ -115,6 +117,9 @@ class Checker:
     within_bounds: bool = False
     """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
     together misses nothing, and is told nothing."""
+    lag_s: float = 0.1
+    """Routers count a subscription's age from earlier than it began: from the beginning of a session, which may be up
+    so much later."""
     together: Callable[[], bool] = always
     """Whether every router is there, and in session with every other."""
     sees_all: Callable[[str], bool] = always
@@ -210,6 +215,7 @@ class Checker:
             return
         if now > life.waited_for_until:
             life.gaps.append(life.answered)
+        life.moved = life.moved or not (life.whole or life.waited_for_until == math.inf)
         life.answered, life.waited_for_until = len(self.began), now + granted_s
 
     def confirmed(self, name: str) -> None:
@@ -218,7 +224,7 @@ class Checker:
         since = -math.inf if name in self.without_born else self.ended.get(name, -math.inf)
         life = Life(name, deaths=self.before.get(name, len(self.deaths)), since=since)
         _, saw_all = self.links.get(name, (0, True))
-        life.whole = not self.within_bounds or (saw_all and self.together())
+        life.whole = saw_all and self.together()
         self.lives.append(life)
         self.current[name] = life
 
@@ -260,7 +266,11 @@ class Checker:
             return True
         if self.unanswered.get(life.subscriber, (self.partings, True)) != (self.partings, True):
             return True
-        if len(self.deaths) > life.deaths:  # what a router accepted died with it
+        earlier: list[Life] = []  # that routers can't tell from this one
+        if life.subscriber in self.without_born:
+            earlier = [each for each in self.lives if each.subscriber == life.subscriber and each is not life]
+        # what a router accepted died with it
+        if len(self.deaths) > min(each.deaths for each in [life, *earlier[-1:]]):
             return True
         # a router was out of sight when nobody waited for the subscriber (protocol 2.9)
         if self.returned_late.get(life.subscriber, self.partings) != self.partings:
@@ -268,10 +278,9 @@ class Checker:
         asked = self.links.get(life.subscriber, (self.partings, True)) == (self.partings, True)
         if not (asked and self.sees_all(life.subscriber)):  # another may have accepted, and cannot be asked
             return True
-        earlier = [each for each in self.lives if each.subscriber == life.subscriber and each is not life]
-        if life.subscriber in self.without_born and any(each.ended == "told" for each in earlier):
+        if any(each.ended == "told" for each in earlier):
             return True
-        since = life.since - LAG_S - DRIFT * (self.clock() - life.since)
+        since = -math.inf if life.moved else life.since - self.lag_s - DRIFT * (self.clock() - life.since)
         doubtful = unsure | life.unheard | self.again
         for mid in self.required:
             if mid in life.accepted and mid not in doubtful:

@@ -13,9 +13,8 @@ from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.torn_journal import Disk, TornJournal
 from onceway.client.journal_links import SubscriberRows
 from onceway.client.protocol.endpoint import Endpoint
-from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent, Lost
+from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
-from router.names import SUBSCRIPTION_BROKEN
 
 if TYPE_CHECKING:
     from chaos.simulation.world.world import Event
@@ -33,7 +32,7 @@ class RealSubscriber(RealClient, Subscriber):
         self.positions: list[int] = []
         self.notes = False  # keeps the tags of what it has been handed, without payload
         self.knows = False  # of a subscription: from the journal as the process found it, or by an answer
-        self.lost: Life | None = None  # the life that it has lost, as it has read and not yet told its application
+        self.life: Life | None = None  # the one that this process knows of
         self.set_up(journal, twin_of)
         if twin_of is not None:
             assert twin_of.storage.shared
@@ -48,7 +47,8 @@ class RealSubscriber(RealClient, Subscriber):
     def begin(self) -> None:
         super().begin()
         assert self.real is not None
-        self.knows, self.lost = self.real._confirmed, None
+        self.knows = self.real._confirmed
+        self.life = self.world.checker.current.get(self.identity)
 
     def check_journal(self) -> None:
         assert self.real is not None
@@ -72,11 +72,9 @@ class RealSubscriber(RealClient, Subscriber):
                     checker.handed(self.identity, mid)
             if isinstance(self.journal, TornJournal) and self.notes:
                 self.journal.note(event.tags)
-        elif isinstance(event, Lost) and event.reason.startswith(SUBSCRIPTION_BROKEN):
-            self.lost = checker.current.get(self.identity)
         elif isinstance(event, Gap):
             assert self.real is not None
-            if self.lost is None or self.lost.ended is None:
+            if self.life is None or self.life.ended is None:
                 checker.subscriber_told(self.identity, counted=event.reason.startswith("no contact"))
             else:  # the other process of this journal has told of the same gap meanwhile
                 checker.began_anew(self.identity)
@@ -85,12 +83,12 @@ class RealSubscriber(RealClient, Subscriber):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)
         elif isinstance(event, Attached):
-            self.lost = None
             if not self.knows:  # another process has, or had, a subscription of this name
                 checker.began_anew(self.identity)
             self.knows = True
             if self.identity not in checker.current:
                 checker.confirmed(self.identity)
+            self.life = checker.current[self.identity]
 
     def took_over(self) -> None:
         self.world.checker.let_go(self.identity, (mid for _, mid in self.in_hand))
@@ -100,6 +98,8 @@ class RealSubscriber(RealClient, Subscriber):
         for tag in tags:
             mid = self.mid_of_tag[tag]
             if self.closing:  # its subscription is no more; a declared one goes on with what this process has accepted
+                if isinstance(state, Rejected):  # another process of this journal says so yet
+                    self.world.checker.rejected(self.identity, mid)
                 if self.identity in self.world.checker.declared:
                     self.world.checker.current[self.identity].accepted.add(mid)
                 continue

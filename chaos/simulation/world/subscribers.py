@@ -67,7 +67,9 @@ class Subscriber(Client):
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
         self.closed_at: set[str] = set()  # routers at which it has closed
-        self.told_in_vain = False  # no router can know yet that it has read what its last answer said
+        self.told_on: Pipe | None = None
+        """Where it was last told of a gap, and its router can't know yet that it has read that."""
+        self.attached_on: Pipe | None = None  # by the attach that a router has read last, which may be a late one
         self.answered_at = 0.0
         self.granted_s = math.inf  # how long it is waited for, as its last answer said
         self.left_at = 0.0  # when it lost its last link
@@ -164,17 +166,17 @@ class Subscriber(Client):
         self.resumed = properties.get(RESUMED)
         if self.kind == PLAIN:  # it knows no marks
             self.confirmed = self.confirmed and not (self.resumed is False and self.is_unknown())
-            self.told_in_vain, self.answered_at = self.resumed is False, self.world.now
+            self._was_told(self.resumed is False and bool(properties.get(MARKS)))  # not that it is a new one
         elif self.kind == MEMORY:
             marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
-            if self.confirmed and marks - self.marks and self.told_in_vain:
+            if self.confirmed and marks - self.marks and self.told_on is not None:
                 self.confirmed = not self.is_unknown()
             elif self.confirmed and marks - self.marks:
                 self.told()
                 self.confirmed = False
             elif marks and not self.confirmed:  # of a process without memory, every mark is news
                 self.world.checker.began_anew(self.name)
-            self.told_in_vain, self.answered_at = bool(marks - self.marks), self.world.now
+            self._was_told(bool(marks - self.marks))
             self.marks |= marks
         if not self.confirmed:
             self.confirmed = self.ever = True
@@ -186,12 +188,17 @@ class Subscriber(Client):
         self.unresumed = len(self.unsettled)
         self.grant()
 
+    def _was_told(self, of_a_gap: bool) -> None:
+        """By the answer to its attach. Another router's answer that says nothing takes nothing back."""
+        if of_a_gap:
+            self.told_on, self.answered_at = self.pipe, self.world.now
+
     def is_unknown(self) -> bool:
         """Its attach is answered as that of a subscription that no router knew. Whether it is another one now."""
         checker = self.world.checker
         if checker.strict:
-            return checker.unknown(self.name, True, (), self.told_in_vain)
-        return checker.unknown(self.name, self.is_waited_for(), self.accepted_for_itself(), self.told_in_vain)
+            return checker.unknown(self.name, True, (), self.told_on is not None)
+        return checker.unknown(self.name, self.is_waited_for(), self.accepted_for_itself(), self.told_on is not None)
 
     def is_waited_for(self) -> bool:
         """Whether it has not been away for longer than it was granted."""
@@ -208,10 +215,12 @@ class Subscriber(Client):
 
     def was_read(self, pipe: Pipe, kind: str) -> None:
         """What shows its router that it has read the answer (protocol 7.6.9)."""
-        if pipe is self.pipe and self.state == "on":
+        if kind in ("open", "attach"):  # the first attach comes with the open
+            self.attached_on = pipe
+        elif pipe is self.told_on and pipe is self.attached_on and self.state == "on":
             proof_after_s = self.world.config.get("proof_after_s", RouterConfig("").proof_after_s)
             if kind == "disposition" or self.world.now > self.answered_at + proof_after_s:
-                self.told_in_vain = False
+                self.told_on = None
 
     def hang_up(self) -> None:
         if not self.world.checker.strict:
