@@ -33,9 +33,9 @@ def word(queue: bool) -> str:
 
 class _Change:
     """This router's file has said something else since `at`. `unread`: the other routers that have not said a HELLO
-    since they have read so."""
+    since they have read so, and whether this one has told the former file in the session that they are in."""
 
-    def __init__(self, former: QueueTable, at: float, version: int, unread: dict[str, None]) -> None:
+    def __init__(self, former: QueueTable, at: float, version: int, unread: dict[str, bool]) -> None:
         self.former = former
         self.at = at
         self.version = version  # of what this router has declared since (protocol 4.5)
@@ -105,7 +105,9 @@ class Kinds:
         self._apart.clear()
         read = [each.version for each in message.declarations if each.router == core.name]
         done = [
-            each for each in self._changes if sender in each.unread and (first or (read and read[0] >= each.version))
+            each
+            for each in self._changes
+            if sender in each.unread and ((first and not each.unread[sender]) or (read and read[0] >= each.version))
         ]
         for change in done:
             del change.unread[sender]
@@ -128,6 +130,9 @@ class Kinds:
         self._said.pop(peer, None)
         self._others.pop(peer, None)
         self._apart.clear()
+        for change in self._changes:
+            if peer in change.unread:
+                change.unread[peer] = False
 
     def _tidy(self) -> None:
         """Forgets what says nothing: tables that are as ours, and changes that all have read or that are long ago."""
@@ -135,7 +140,7 @@ class Kinds:
         members, now, longest_s = self.core.members, self.core.now, self.core.config.recovery_s
         known = {*members.up, *members.missing(members.up)}
         for change in self._changes:
-            change.unread = {each: None for each in change.unread if each in known}
+            change.unread = {each: told for each, told in change.unread.items() if each in known}
         self._changes = [
             each
             for each in self._changes
@@ -246,7 +251,7 @@ class Kinds:
         for address in changing:
             core.forget(address)
         former, self.own = self.own, table
-        others = dict.fromkeys([*core.members.peers, *core.members.missing(core.up)])
+        others = dict.fromkeys(core.members.peers, True) | dict.fromkeys(core.members.missing(core.up), False)
         version = core.startup.declarations.own.version + 1
         self._changes.append(_Change(former, core.now, version, others))
         self._others = {each: self._others.get(each, former) for each in core.members.peers}

@@ -14,6 +14,13 @@ def learn_nothing_more(self: Kinds, sender: str, message: Hello, first: bool) ->
     return lambda address: False
 
 
+def as_if_the_session_had_begun_since(self: Kinds, sender: str, message: Hello, first: bool) -> Callable[[str], bool]:
+    for change in self._changes:
+        if sender in change.unread:
+            change.unread[sender] = False
+    return HELLO(self, sender, message, first)
+
+
 HELLO = Kinds.hello
 
 
@@ -27,6 +34,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_at_one_side_of_a_partition": ([(Kinds, "apart", always(NONE_APART))], "G4"),
     # protocol 16.13.4: C does not know S0, and gives m0 to S1
     "queue_at_a_router_that_follows_late": ([(Kinds, "hello", learn_nothing_more)], "G2"),
+    # protocol 16.13.4: A takes P, and what S's first JOIN is answered with is taken for the answer to its second
+    "queue_at_a_router_that_follows_as_a_session_begins": (
+        [(Kinds, "hello", as_if_the_session_had_begun_since)],
+        "G4",
+    ),
     # protocol 16.13.5: C takes S1 and P at once
     "queue_at_a_router_that_follows_alone": ([(Kinds, "_awaited", always([]))], "G2"),
 }
