@@ -129,7 +129,7 @@ class Border:
         self, otherwise: A, question: Callable[[bytes, bytes, int, bool], T], tags: list[bytes], payloads: list[bytes],
         message_format: int, settled: bool,
     ) -> list[T | A]:  # fmt: skip
-        """The answers about several messages."""
+        """The answers about several messages: `ask` for each, written out, as a call for each message is dear."""
         found: list[T | A] = []
         for i, payload in enumerate(payloads):
             try:

@@ -128,6 +128,18 @@ def test_a_secret_in_a_directory_that_may_not_be_entered_is_named(monkeypatch: p
         check_private([Path("/keys/users.json")])
 
 
+def test_the_refusal_of_a_secret_names_the_settings_of_what_mounts_it_as_the_page_has_them(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    path = tmp_path / "key.pem"
+    path.touch()
+    path.chmod(0o444)  # as Swarm mounts it
+    with pytest.raises(UsageError) as refused:
+        check_private([path])
+    for setting in ("defaultMode", "fsGroup", "mode=0400", "agent-inject-perms", "filePermission"):
+        assert setting in str(refused.value)
+        assert setting in page
+
+
 def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
