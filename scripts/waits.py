@@ -130,7 +130,7 @@ def _words(value: ast.expr) -> set[str]:
             return set()
     if isinstance(value, ast.Call):
         inside = [each.value for each in value.keywords if each.arg == "default_factory"]
-        if _last(value.func).isupper():  # a row, which hands on what it is given
+        if _last(value.func).isupper() or _last(value.func) == "defaultdict":  # a row hands on what it is given
             inside += value.args
         return _words(value.func).union(*map(_words, inside))
     if isinstance(value, ast.Lambda):

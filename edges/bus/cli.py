@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from onceway.base import waits
 from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import (
     Access,
@@ -306,7 +307,7 @@ async def _serve(
     logger("bus", edge=options.name).info("bus_listening", "listening: {host}:{port}", host=host, port=port)
     gc.freeze()  # what the start has made stays
     gc.set_threshold(GARBAGE)
-    await asyncio.wait({stopped, edge.failed}, return_when=asyncio.FIRST_COMPLETED)
+    await waits.STOP(asyncio.wait({stopped, edge.failed}, return_when=asyncio.FIRST_COMPLETED))
     await server.stop()
     await edge.stop()
     if edge.failed.done():

@@ -31,6 +31,7 @@ from edges.bus.sender import Sender
 from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
 from edges.store import Batch, Conflict, Store, StoreError, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
+from onceway.base import waits
 from onceway.base.logs import logger
 from onceway.client.bodies import why_raw
 from onceway.client.delivery import Batch as Received
@@ -40,9 +41,7 @@ from onceway.errors import DeliveryRejected, JournalFull, JournalLocked, Onceway
 
 JOURNAL: Final = "bus-journal"
 PROCESS: Final = "bus/process/"
-PUSH_TIMEOUT_S: Final = 20.0
 AGAIN_S: Final = 1.0  # between attempts after the store was full
-LEAVE_S: Final = 2.0  # that an edge which stops waits for its store
 CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
@@ -88,7 +87,7 @@ class Edge:
         """StoreError if the store cannot be opened."""
         options = self.options
         self._loop = asyncio.get_running_loop()
-        self.failed = self._loop.create_future()
+        self.failed = waits.STOP(self._loop.create_future())
         self.store = open_store(
             options.place, limit_octets=options.max_octets, key=options.root_key, client=quote(options.name, safe=""),
             context=options.callback_context,
@@ -116,14 +115,14 @@ class Edge:
         """Lets what is under way end, for as long as a subscriber may take, then closes the store. A start that waits
         for the store is to be cancelled before."""
         self._stopping = True
-        await self._changed.until(lambda: not self.bus.under_way, 5.0)
+        await self._changed.until(lambda: not self.bus.under_way, waits.BUS_BATCHES.s)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
         if self._started and not self.failed.done():
             try:
-                async with asyncio.timeout(LEAVE_S):
+                async with asyncio.timeout(waits.BUS_STOP.s):
                     await self._count_process("stop")
                     if self._shares is not None:
                         await self._shares.leave()
@@ -174,7 +173,7 @@ class Edge:
         """One timer for all: a timer for each was a tenth of what an event costs."""
         while True:
             await asyncio.sleep(1.0)
-            late = time.monotonic() - PUSH_TIMEOUT_S
+            late = time.monotonic() - waits.BUS_STORE.s
             for task in [task for task, began in self._pushes.items() if began < late]:
                 del self._pushes[task]
                 task.cancel()
@@ -278,7 +277,7 @@ class Edge:
                 await self._store_all(journal, subscriber)
 
     async def _publish(self) -> None:
-        self._broken = asyncio.get_running_loop().create_future()
+        self._broken = waits.CONNECTION(asyncio.get_running_loop().create_future())
         name = self.options.name, secrets.token_hex(4)
         async with self._connect(None, *name) as connection, self._publishing(connection):
             await self._broken
@@ -290,11 +289,11 @@ class Edge:
 
     async def _collect(self, shares: Shares) -> None:
         """Stores for the whole bus what comes to its address, while that is this edge's role."""
-        await self._changed.until(lambda: NETWORK in shares.held)
+        await waits.BUS_ROLE(self._changed).until(lambda: NETWORK in shares.held)
         if not shares.on_time():
             return
         try:
-            async with asyncio.timeout(None) as self._speaking:
+            async with waits.BUS_SPEAKS(asyncio.timeout(None)) as self._speaking:
                 journal = await StoreJournal.of(self.store, JOURNAL)
                 async with self._connect(journal) as self._collecting:
                     subscriber = await self._collecting.subscriber(

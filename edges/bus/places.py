@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from yarl import URL  # aiohttp connects to what it reads in a URL
 
+from onceway.base import waits
+
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 
@@ -146,7 +148,7 @@ def _of_this_machine(address: Address) -> bool:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((str(address), _DISCARD))
+            waits.LISTEN(probe).connect((str(address), _DISCARD))
         except OSError:
             return False  # there is no way to it
         return ip_address(probe.getsockname()[0]) == address

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 from onceway.access.accepting import Accepting
+from onceway.base import waits
 from onceway.base.hosts import is_own
 
 HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
@@ -63,7 +64,7 @@ class Pushes:
         """Lets what is under way be answered."""
         self._listener.stop()
         if tasks := [each.task for each in self.connections if each.task is not None]:
-            await asyncio.wait(tasks, timeout=within_s)
+            await waits.BUS_REQUESTS(asyncio.wait)(tasks, timeout=within_s)
         for each in list(self.connections):
             each.transport.abort()
 

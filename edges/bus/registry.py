@@ -19,6 +19,7 @@ from typing import Final
 
 from edges.bus.core import Bus, Topic
 from edges.store import Batch, Conflict, Retention, Store, StoreFull
+from onceway.base import waits
 from onceway.errors import OncewayError
 
 EVENTS: Final = "bus/events/"  # stream of each topic
@@ -67,8 +68,8 @@ class Registry:
         self._wake = wake
         self._shared = shared
         self._rows: dict[str, bytes] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # of rows
-        self._reading = asyncio.Lock()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(lambda: waits.BUS_ROW(asyncio.Lock()))  # of rows
+        self._reading = waits.BUS_ROW(asyncio.Lock())
         self._seen = 0  # changes that memory has
         self._asked = 0  # calls of `current`
         self._answered = 0  # of these: whose changes are in memory

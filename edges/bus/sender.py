@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from edges.bus.places import NotAllowed, Places
+from onceway.base import waits
 from onceway.client.driver import why_failed
 
-CONNECT_TIMEOUT_S: Final = 2.0
-TOTAL_TIMEOUT_S: Final = 20.0
 READ_OCTETS: Final = 65_536  # of an answer, so that its connection can be used again
 BATCH_HEADER: Final = "Onceway-Batch"
 
@@ -48,8 +47,8 @@ class Sender:
         places: Places,
         context: ssl.SSLContext | None = None,
         *,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        total_timeout_s: float = TOTAL_TIMEOUT_S,
+        connect_timeout_s: float = waits.CALLBACK_CONNECT.s,
+        total_timeout_s: float = waits.CALLBACK.s,
     ) -> None:
         self._places = places
         # of call-backs that are this machine's loopback address in a trial: no name comes to mean that
@@ -61,7 +60,7 @@ class Sender:
                     ssl=True if context is None else context,
                     socket_factory=replace(places, trial=trial).sockets,
                 ),
-                timeout=aiohttp.ClientTimeout(
+                timeout=waits.CALLBACK(aiohttp.ClientTimeout)(
                     total=total_timeout_s,
                     connect=connect_timeout_s,
                     ceil_threshold=total_timeout_s,  # longer ones would be a whole number of seconds of the clock
@@ -77,7 +76,8 @@ class Sender:
         headers = {BATCH_HEADER: batch, "Authorization": f"Basic {b64encode(f'{uuid}:x'.encode()).decode()}"}
         try:
             session = self._sessions[self._places.check(callback)]
-            async with session.post(callback, data=body, headers=headers, allow_redirects=False) as response:
+            posting = session.post(callback, data=body, headers=headers, allow_redirects=False)
+            async with waits.CALLBACK(posting) as response:
                 if response.content_length is None or response.content_length <= READ_OCTETS:
                     await response.content.read(READ_OCTETS)
                 return None if 200 <= response.status < 300 else Failure("not taken", f"HTTP {response.status}")
@@ -91,10 +91,10 @@ class Sender:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Failure("no answer", f"{type(error).__name__}: {error}")
 
-    async def is_callback(self, callback: str, uuid: str, within_s: float = CONNECT_TIMEOUT_S) -> bool:
+    async def is_callback(self, callback: str, uuid: str, within_s: float = waits.CALLBACK_CONNECT.s) -> bool:
         """Says whether a place takes a batch of no events: then it is somebody's call-back."""
         try:
-            async with asyncio.timeout(within_s):
+            async with waits.CALLBACK_CONNECT(asyncio.timeout(within_s)):
                 return await self.send(callback, uuid, b"[]", PROBE) is None
         except TimeoutError:
             return False

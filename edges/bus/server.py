@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from edges.bus.core import Subscriber
-from edges.bus.edge import PUSH_TIMEOUT_S, Edge, Unavailable
+from edges.bus.edge import Edge, Unavailable
 from edges.bus.metrics import TABLE
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
@@ -35,8 +35,9 @@ from edges.bus.rules import (
 )
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
-from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, bounded
+from onceway.access.accepting import LOGGER, Accepting, Handler, address_of, application, body_of, bounded
 from onceway.access.guesses import Guesses
+from onceway.base import waits
 from onceway.base.logs import logger
 from onceway.base.metrics import exposition
 from onceway.serve.answers import json_response
@@ -49,7 +50,6 @@ HTTPS_ONLY: Final = 308
 TOKEN: Final = re.compile("[a-z0-9:_-]+?--[0-9a-f]{32}")
 USER: Final = re.compile(f"({TOKEN.pattern}(?=:)|[^:]*):")  # a token, or what is before the first colon
 
-SHUTDOWN_S: Final = 2.0
 CODES: Final[dict[type[Exception], int]] = {
     BadRequest: 400, Forbidden: 403, Missing: 404, Unavailable: 503, StoreFull: 503, StoreError: 500
 }  # fmt: skip
@@ -112,13 +112,13 @@ class BusServer:
         if self._redirecting is not None:
             self._redirecting.stop()
         for pushes in self._pushes:
-            await pushes.stop(SHUTDOWN_S)
+            await pushes.stop(waits.BUS_REQUESTS.s)
         for runner in self._runners:
-            await runner.cleanup()
+            await waits.BUS_REQUESTS(runner.cleanup())
 
     async def _runner(self, requests: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(requests, access_log=None, logger=LOGGER, shutdown_timeout=SHUTDOWN_S)
-        await runner.setup()
+        runner = web.AppRunner(requests, access_log=None, logger=LOGGER, shutdown_timeout=waits.BUS_REQUESTS.s)
+        await waits.LISTEN(runner.setup())
         self._runners.append(runner)
         return runner
 
@@ -176,7 +176,7 @@ class BusServer:
         edge, token = self._edge, _user(authorization)
         if edge.options.shared:
             try:
-                async with asyncio.timeout(PUSH_TIMEOUT_S):
+                async with asyncio.timeout(waits.BUS_STORE.s):
                     await edge.registry.current()
             except TimeoutError:
                 raise Unavailable(f"the store does not answer: {edge.store.place}") from None
@@ -231,7 +231,7 @@ class BusServer:
         return json_response([{"name": name, "token": token} for token, name in tokens])
 
     async def _create_token(self, request: web.Request) -> web.Response:
-        data = read_json(await request.read())
+        data = read_json(await body_of(request))
         only(data, "name")
         name = client_name(data.get("name"))
         return json_response({"name": name, "token": await self._edge.registry.create_token(name)}, status=201)
@@ -245,7 +245,7 @@ class BusServer:
     async def _push(self, request: web.Request) -> web.Response:
         topic = topic_name(request.match_info["name"])
         identity, name = request[CLIENT]
-        await self._edge.push(identity, name, topic, read_json(await request.read()))
+        await self._edge.push(identity, name, topic, read_json(await body_of(request)))
         return web.Response(status=204)
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
@@ -268,7 +268,7 @@ class BusServer:
     # --- subscriptions
 
     async def _wish(self, request: web.Request, *, whole: bool) -> Wish:
-        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=whole)
+        wish = subscription(read_json(await body_of(request)), self._edge.options.callback_schemes, whole=whole)
         if wish.callback is not None:
             mine = self._edge.bus.subscribers.get(request[CLIENT][0])
             await self._edge.check_callback(wish.callback, wish.uuid or (mine.uuid if mine is not None else ""))
@@ -314,7 +314,7 @@ class BusServer:
 
     async def _add_my_topic(self, request: web.Request) -> web.Response:
         name = topic_name(request.match_info["name"])
-        body = await request.read()
+        body = await body_of(request)
         start = replay(read_json(body)) if body.strip() else None
         self._mine(request)
         self._existing(name)

@@ -16,6 +16,7 @@ from amqp10.sections import AmqpValue, Message
 from edges.caches.cache import Sample
 from edges.caches.repair import Heard, Readers, Relay
 from edges.reading import read_or_reject
+from onceway.base import waits
 from onceway.client.credentials import Who
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
@@ -31,8 +32,6 @@ from onceway.errors import (
 
 ALIVE_S: Final = 1.0  # a writer with nothing to write says that it is there
 TICK_S: Final = 0.25
-CLOSE_TIMEOUT_S: Final = 5.0  # of a writer, for readers to have everything
-LEAVE_TIMEOUT_S: Final = 1.0  # for the rest
 SUBSCRIPTION_TIMEOUT_S: Final = 30.0  # for so long a reader that died holds up writers
 
 # What is said, as a body of one AMQP value: a list that begins with one of these.
@@ -52,7 +51,7 @@ class _End:
             urls,
             container=f"{address}.{name}",
             connect_timeout_s=connect_timeout_s,
-            close_timeout_s=LEAVE_TIMEOUT_S,
+            close_timeout_s=waits.EDGE_LEAVE.s,
             **who,
         )
         self._changes = Changes()
@@ -78,7 +77,7 @@ class _End:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close(timeout_s=LEAVE_TIMEOUT_S)
+        await self._connection.close(timeout_s=waits.EDGE_LEAVE.s)
 
 
 class Writer(_End):
@@ -115,7 +114,7 @@ class Writer(_End):
         self._name = f"{name}.{time.time_ns():x}"
         self._reliable = reliable
         self._publisher: Publisher | None = None
-        self._turn = asyncio.Lock()  # numbers are in the order of publishing
+        self._turn = waits.OUTCOME(asyncio.Lock())  # numbers are in the order of publishing
         self._open: deque[tuple[str, Any, Publication]] = deque()  # the samples after `everywhere`
         self._said = 0  # of `everywhere`
 
@@ -135,7 +134,7 @@ class Writer(_End):
     ) -> None:
         if self._reliable and self._failure is None and self._publisher is not None:
             with suppress(TimeoutError, OncewayError):  # then readers notice that it is silent
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                async with asyncio.timeout(waits.CACHE_END.s):
                     await self.flush()
                     await (await self._publisher.put(_message(ENDED, self._name)))
         await self._stop()
@@ -182,13 +181,13 @@ class Writer(_End):
         Raises:
             ConnectionClosed, LinkStolen: The writer cannot go on.
         """
-        await self._changes.until(lambda: not self._open or self._failure is not None)
+        await waits.OUTCOME(self._changes).until(lambda: not self._open or self._failure is not None)
         self._check()
 
     async def _settle(self, publisher: Publisher) -> None:
         """Learns of one sample after the other that every reader has it."""
         while True:
-            await self._changes.until(lambda: self._open)
+            await waits.IDLE(self._changes).until(lambda: self._open)
             key, value, publication = self._open[0]
             try:
                 await publication
@@ -299,14 +298,14 @@ class Reader(_End):
             ConnectionClosed, LinkStolen, SubscriptionBroken: The reader cannot go on.
         """
         cache = self._readers.cache
-        async with asyncio.timeout(timeout_s):
+        async with waits.CACHE_SAMPLE(asyncio.timeout(timeout_s)):
             await self._changes.until(lambda: cache.unread or self._failure is not None)
         self._check()
 
     async def _receive(self, subscriber: Subscriber) -> None:
         async for delivery in subscriber:
             if self._full and self._reliable:
-                await self._changes.until(lambda: not self._full)
+                await waits.CACHE_SAMPLE(self._changes).until(lambda: not self._full)
             said = read_or_reject(delivery, read)
             if said is None:
                 continue

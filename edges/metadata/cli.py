@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from onceway.base import waits
 from onceway.cli.log_options import log_options
 from onceway.cli.options import (
     Guarding,
@@ -107,10 +108,10 @@ async def _serve(options: dict[str, Any]) -> int:
     stopped = stop_signal(edge.read_again)
     started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())
     try:
-        await asyncio.wait([stopped, started], return_when=asyncio.FIRST_COMPLETED)
+        await waits.STOP(asyncio.wait([stopped, started], return_when=asyncio.FIRST_COMPLETED))
         if started.done():
             started.result()
-            await asyncio.wait([stopped, edge.failed], return_when=asyncio.FIRST_COMPLETED)
+            await waits.STOP(asyncio.wait([stopped, edge.failed], return_when=asyncio.FIRST_COMPLETED))
     except OSError as error:
         say(f"[{name}] --listen {host}:{port}: {error.strerror or error}")
         return 2
@@ -189,7 +190,7 @@ async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, s
     except ImportError as error:
         _needed(error)
     async with Client(server, tls.context()) as client:
-        while not one and (line := await asyncio.to_thread(sys.stdin.readline)):
+        while not one and (line := await waits.STDIN(asyncio.to_thread(sys.stdin.readline))):
             await client.publish(uuid, _json(line, "standard input"), metadata)
             metadata = {}
         if one or metadata:

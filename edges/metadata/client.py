@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -13,6 +14,7 @@ import msgpack
 
 from amqp10.types import Raw
 from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes, Values, fields_of
+from onceway.base import waits
 from onceway.client.bodies import why_raw
 from onceway.client.driver import why_failed
 from onceway.errors import OncewayError
@@ -87,6 +89,16 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
+KEEPALIVE_S: Final = 30
+
+
+def keep_alive(connected: socket.socket) -> None:
+    """Has TCP notice that the other host has vanished: after two minutes, as nothing else says so."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 3)
+
+
 class Client:
     """One connection to an edge: `async with Client("127.0.0.1:4444") as client`. tls: of `onceway.tls_context`.
 
@@ -113,9 +125,14 @@ class Client:
 
     async def __aenter__(self) -> Self:
         try:
-            self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+            async with asyncio.timeout(waits.METADATA_CONNECT.s):
+                self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        except TimeoutError:
+            text = f"no metadata edge at {self._host}:{self._port}: no answer within {waits.METADATA_CONNECT.s:g} s"
+            raise MetadataError(text) from None
         except OSError as error:
             raise MetadataError(f"no metadata edge at {self._host}:{self._port}: {why_failed(error)}") from error
+        keep_alive(self._streams[1].get_extra_info("socket"))
         return self
 
     async def __aexit__(
@@ -179,7 +196,7 @@ class Client:
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         try:
-            return await reader.read(_READ_BYTES)
+            return await waits.METADATA(reader.read(_READ_BYTES))
         except OSError as error:
             raise MetadataError(
                 f"the connection to {self._host}:{self._port} has ended: {why_failed(error)}"
@@ -190,7 +207,7 @@ class Client:
         _, writer = self._streams
         writer.write(bytes([kind]) + msgpack.packb(fields))
         try:
-            await writer.drain()
+            await waits.METADATA(writer.drain())
         except OSError as error:
             raise MetadataError(
                 f"the connection to {self._host}:{self._port} has ended: {why_failed(error)}"

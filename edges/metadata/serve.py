@@ -8,7 +8,6 @@ it whoever publishes, until the client has been stuck for too long and is discon
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import onceway
 from amqp10.sasl import Failure, Pending, Step, Success
+from edges.metadata.client import keep_alive
 from edges.metadata.exchange import (
     ALIVE_S,
     Account,
@@ -35,6 +35,7 @@ from edges.metadata.exchange import (
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
 from edges.reading import read_or_reject
+from onceway.base import waits
 from onceway.base.logs import Log, logger
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
@@ -55,11 +56,9 @@ CREDIT: Final = 256
 HIGH_BYTES: Final = 16 << 10  # of what waits to be published: then clients are not read, as others wait behind it
 LOW_BYTES: Final = 4 << 10
 UNHEARD: Final = 2  # messages under way, for the same reason
-CLOSE_S: Final = 2.0
 TURN_S: Final = 0.001  # after which others have the loop
 PART: Final = 16  # messages of one client, before those of the next
 TESTED: Final = 256  # publishers that a new predicate looks at, before others have a turn
-KEEPALIVE_S: Final = 30
 
 
 class Edge:
@@ -98,7 +97,7 @@ class Edge:
         self.port = port
         self.max_message_bytes = max_message_bytes
         self.log: Log = logger("metadata", edge=name)
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failed: asyncio.Future[None] = waits.STOP(asyncio.get_running_loop().create_future())
         process = time.time_ns()
         self.guard = guard or Guard(name, self.log)
         self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit)
@@ -115,7 +114,7 @@ class Edge:
             urls,
             container=f"{address}.{name}",
             connect_timeout_s=connect_timeout_s,
-            close_timeout_s=CLOSE_S,
+            close_timeout_s=waits.METADATA_LEAVE.s,
             tls=tls,
             credentials=credentials,
         )
@@ -127,7 +126,7 @@ class Edge:
         self._written: dict[Client, None] = {}  # clients with something to write
         self._serving: deque[Client] = deque()  # clients of whose input not all was looked at
         self._turn_asked = False
-        self._hearing = asyncio.Lock()  # what edges say is taken in order, and in parts
+        self._hearing = waits.METADATA_READER(asyncio.Lock())  # what edges say is taken in order, and in parts
         self._tasks: set[asyncio.Task[None]] = set()
         self._left = False
 
@@ -149,7 +148,7 @@ class Edge:
         for work in (self._publish(self._publisher), self._receive(self._subscriber), self._tick()):
             self._spawn(work)
         self.failed.add_done_callback(lambda _: self._changes.notify())
-        await self._changes.until(lambda: self.network.joined or self.failed.done())
+        await waits.METADATA_JOIN(self._changes).until(lambda: self.network.joined or self.failed.done())
         if self.failed.done():
             self.failed.result()
         await self._listen()
@@ -164,13 +163,13 @@ class Edge:
         if not self.failed.done():
             self.local.leave()
             self._changes.notify()
-            await self._changes.until(lambda: not self.unheard or self.failed.done(), CLOSE_S)
+            await self._changes.until(lambda: not self.unheard or self.failed.done(), waits.METADATA_LEAVE.s)
         if self._subscriber is not None:
             await self._subscriber.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close(timeout_s=CLOSE_S)
+        await self._connection.close(timeout_s=waits.METADATA_LEAVE.s)
         if not self.failed.done():
             self.failed.cancel()
 
@@ -280,7 +279,8 @@ class Edge:
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Client(self), self._host, self.port, backlog=1024)
+        listening = loop.create_server(lambda: Client(self), self._host, self.port, backlog=1024)
+        self._server = await waits.LISTEN(listening)
         server: Any = self._server  # uvloop has a list where asyncio has a tuple, and compiled code would refuse it
         self.port = server.sockets[0].getsockname()[1]
         self.log.info("metadata_listening", "clients are served at {at}", at=f"{self._host}:{self.port}")
@@ -289,10 +289,10 @@ class Edge:
         unheard: deque[asyncio.Task[None]] = deque()
         while True:
             if len(unheard) >= UNHEARD:  # where somebody does not read, this edge goes on saying that it is there
-                await asyncio.wait((unheard.popleft(),), timeout=ALIVE_S / 2)
+                await waits.PAUSE(asyncio.wait)((unheard.popleft(),), timeout=ALIVE_S / 2)
             out = self.local.message(time.monotonic())
             if out is None:
-                await self._changes.until(lambda: self.local.waits or self.local.telling, TICK_S)
+                await waits.PAUSE(self._changes).until(lambda: self.local.waits or self.local.telling, TICK_S)
                 continue
             publication = await publisher.put(out.body)
             unheard.append(self._spawn(self._decided(publication, out.joins, out.told)))
@@ -398,7 +398,9 @@ class Edge:
 
     async def _let_read(self, stuck: list[Client]) -> None:
         """Waits until these clients have read, and disconnects those that do not."""
-        await self._changes.until(lambda: not any(client.stuck for client in stuck), self._stall_s)
+        await waits.METADATA_READER(self._changes).until(
+            lambda: not any(client.stuck for client in stuck), self._stall_s
+        )
         for client in stuck:
             if client.stuck:
                 self.log.warning(
@@ -475,10 +477,7 @@ class Client(Carrier):
     # -- for the carrier
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        found = transport.get_extra_info("socket")
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client that vanishes is noticed
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 3)
+        keep_alive(transport.get_extra_info("socket"))  # a client that vanishes is noticed
         super().connection_made(transport)
 
     def receive_data(self, data: bytes, now: float) -> None:

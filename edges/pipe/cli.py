@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from onceway.base.waits import STDIN, STOP
 from onceway.cli.log_options import Logging, log_options
 from onceway.cli.options import (
     Access,
@@ -99,7 +100,7 @@ async def _prompt(topic: str, publisher: Publisher, urls: str, reached: dict[str
 
     while True:
         write_out("> ")
-        line = await asyncio.to_thread(sys.stdin.readline)
+        line = await STDIN(asyncio.to_thread(sys.stdin.readline))
         if not line:
             write_out("\n")
             return
@@ -355,7 +356,7 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     log.info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
                                     port=process.port, pipes=names)  # fmt: skip
     assert process.failed is not None
-    await asyncio.wait({stopped, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+    await STOP(asyncio.wait({stopped, process.failed}, return_when=asyncio.FIRST_COMPLETED))
     await process.stop()
     if process.failed.done():
         process.failed.result()

@@ -32,6 +32,7 @@ from edges.pipe.messages import (
     control_message,
     encode_entry,
 )
+from onceway.base.waits import READER_ROOM
 from onceway.client.bodies import without_format
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Reading:
                 if link.drain and link.credit and self._cursor >= pipe.visible:
                     link.drained()
                     carrier.write()
-                await self.wake.until(self._may_go_on)
+                await READER_ROOM(self.wake).until(self._may_go_on)
                 continue
             chunk = await pipe.chunk(self._cursor)
             room = 0 if link.detached else link.capacity()

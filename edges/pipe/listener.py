@@ -45,6 +45,7 @@ from edges.pipe.messages import (
 )
 from edges.store import StoreError
 from onceway.base.logs import Log
+from onceway.base.waits import LISTEN
 from onceway.errors import OncewayError
 from onceway.serve.guard import Guard
 from onceway.serve.strangers import Strangers
@@ -89,7 +90,7 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Returns the port. OSError if it cannot be bound."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Carrier(self), host, port, backlog=1024)
+        self._server = await LISTEN(loop.create_server(lambda: _Carrier(self), host, port, backlog=1024))
         self._sweep = loop.call_later(SWEEP_S, self._sweep_timers)
         server: Any = self._server  # uvloop has a list where asyncio has a tuple, and compiled code would refuse it
         found: int = server.sockets[0].getsockname()[1]

@@ -6,15 +6,13 @@ docs/pipe.md says what is promised when some cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Unpack
+from typing import Unpack
 
 from edges.pipe.messages import epoch_of, number_of
 from edges.pipe.reader import Reader
+from onceway.base.waits import PIPE_ASK, PIPE_PROMOTE
 from onceway.client.credentials import Who
 from onceway.errors import ConnectionFailed, OncewayError
-
-ANSWER_S: Final = 5.0
-PROMOTE_S: Final = 120.0  # it may have to read the whole pipe from another store
 
 
 async def promote(
@@ -49,13 +47,13 @@ async def promote(
         if other.epoch and (other.epoch, other.end) > best:
             best, source = (other.epoch, other.end), f" {name} {other.end}"
         say(f"[{name}] takes nothing of an epoch before {number}")
-    await _ask(topic, places[store], who, f"promote {epoch}{source}", PROMOTE_S)
+    await _ask(topic, places[store], who, f"promote {epoch}{source}", PIPE_PROMOTE.s)
     say(f"[{store}] primary of {topic}, epoch {number}")
     return number
 
 
 async def _ask(topic: str, url: str, who: Who, command: str | None = None, timeout_s: float | None = None) -> Reader:
     """What a store knows once it has followed the command."""
-    timeout_s = timeout_s or ANSWER_S
+    timeout_s = timeout_s or PIPE_ASK.s
     async with Reader(topic, stores=url, start="end", command=command, timeout_s=timeout_s, **who) as reader:
         return reader

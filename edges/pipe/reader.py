@@ -47,6 +47,7 @@ from edges.pipe.messages import (
     control_in,
 )
 from onceway.access.contexts import tls_context
+from onceway.base.waits import PIPE_FIRST, PIPE_RECORDS, PIPE_STORE
 from onceway.client.bodies import read_body, why_raw
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
@@ -59,7 +60,6 @@ from onceway.errors import ConnectionFailed, OncewayError, UsageError
 from router.names import STORES
 
 CREDIT: Final = 8192
-ANSWER_S: Final = 10.0
 TIMER_S: Final = 1.0
 TELL_AFTER_S: Final = 1.0  # without an answer
 Say = Callable[[str], None]
@@ -179,7 +179,7 @@ class Reader:
 
     async def __aenter__(self) -> Reader:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with PIPE_FIRST(asyncio.timeout(self._timeout_s)):
                 await self._connect()
         except TimeoutError:
             text = f"no store of pipe {self.topic!r} reached within {self._timeout_s:g} s: {self._waits()}"
@@ -188,7 +188,7 @@ class Reader:
 
     async def __aexit__(self, *error: object) -> None:
         if self._link is not None:
-            await self._link.close()
+            await PIPE_STORE(self._link.close())
 
     async def batches(self, until: int | None = None) -> AsyncIterator[list[Received]]:
         """What has come, in order, each position once; ends before position `until`; None: never.
@@ -205,7 +205,7 @@ class Reader:
                 await self._connect()
             link = self._link
             assert link is not None
-            await link.changes.until(lambda: link.runs or link.over)  # noqa: B023
+            await PIPE_RECORDS(link.changes).until(lambda: link.runs or link.over)  # noqa: B023
             if not link.runs:
                 self._reasons[str(link.url)] = link.over or ""
                 await link.close()
@@ -271,7 +271,7 @@ class Reader:
 
     async def _attach(self, url: RouterUrl) -> bool:
         link = self._attachment(url, self._properties())
-        why = await link.open(max(ANSWER_S, self._timeout_s) if self._command else ANSWER_S)
+        why = await link.open(max(PIPE_STORE.s, self._timeout_s) if self._command else PIPE_STORE.s)
         if why is None and link.properties.get(EPOCH, 0) < self.epoch:
             why = "it has not heard of the latest promotion"
         if why is None and link.properties.get(NEXT, 0) < (self._entries or 0):
@@ -345,7 +345,7 @@ class Reader:
         stores: list[RouterUrl] = []
         for url in self._routers:
             link = self._attachment(url, {})
-            why = await link.open(ANSWER_S, credit=0)
+            why = await link.open(PIPE_STORE.s, credit=0)
             await link.close()
             error = link.error
             if error is not None and error.condition == LINK_REDIRECT:
@@ -400,7 +400,7 @@ class _Attachment:
         """Returns when the store has answered; why not, if it does not serve."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with PIPE_STORE(asyncio.timeout(timeout_s)):
                 url, tls = self.url, (self._tls or tls_context()) if self.url.secure else None
                 transport, _ = await loop.create_connection(lambda: self._wire, url.host, url.port, ssl=tls)
                 sasl = self._login.sasl(url.host, secure=url.secure, end_point=end_point_of(transport))

@@ -46,6 +46,7 @@ from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.base.logs import Log, logger
 from onceway.base.private import make_directory
 from onceway.base.values import format_host_port
+from onceway.base.waits import CONNECTION, PIPE_FILL, PIPE_LEADS, PIPE_OTHERS, PIPE_WRITING, STOP
 from onceway.client.bodies import with_format
 from onceway.client.credentials import Who
 from onceway.client.delivery import Batch
@@ -62,7 +63,6 @@ CREDIT: Final = 10_000  # deliveries that the primary may hold
 MOST: Final = 5_000  # of them in a commit
 MOST_OCTETS: Final = 8 << 20
 FENCED: Final = "onceway:pipe-fenced"
-FILL_S: Final = 5.0  # before it looks at the log's topic again: a later promotion may be there
 T = TypeVar("T")
 Connect = Callable[..., onceway.Connection]
 KEEP_ALL: Final = Retention()
@@ -132,7 +132,7 @@ class StoreProcess:
 
     async def start(self) -> None:
         """StoreError if the data cannot be opened, OSError if a port cannot be bound."""
-        self.failed = asyncio.get_running_loop().create_future()
+        self.failed = STOP(asyncio.get_running_loop().create_future())
         store = self._store = open_store(_place(self._data))
         self._say_what_is_there(store.place, await found(store))
         for plan in self._plans:
@@ -229,8 +229,8 @@ class StoredPipe:
         self._listener = listener
         self._say = say
         self._several = len(plan.stores) > 1
-        self._turned = asyncio.Event()  # it was promoted
-        self._writing = asyncio.Lock()
+        self._turned = PIPE_LEADS(asyncio.Event())  # it was promoted
+        self._writing = PIPE_WRITING(asyncio.Lock())
         self._waiting: asyncio.Timeout | None = None  # while it waits for another store
         if self._several and log.state.primary == store:  # it may have more than the others
             log.visible = min(log.visible, log.state.replicated)
@@ -285,7 +285,7 @@ class StoredPipe:
 
     async def _lead_once(self) -> None:
         container, link = primary_subscription(self._plan.name)
-        async with AsyncExitStack() as stack:
+        async with CONNECTION(AsyncExitStack()) as stack:
             publisher: onceway.Publisher | None = None
             if self._several:  # first: a store that is fenced must not take messages
                 talker = await stack.enter_async_context(await self._connect(f"{container}:{self._store}:log"))
@@ -432,7 +432,7 @@ class StoredPipe:
         container, link = log_subscription(self._plan.name, self._store)
         while True:
             try:
-                async with await self._connect(container) as connection:
+                async with CONNECTION(await self._connect(container)) as connection:
                     subscriber = await connection.subscriber(
                         log_name(self._plan.name), name=link, credit=CREDIT, on_gap=self._gap
                     )
@@ -504,9 +504,11 @@ class StoredPipe:
     async def _fill(self, before: int, stores: list[str]) -> None:
         """Reads what is missing before this position from one of these stores."""
         log = self._log
-        reader = Reader(self._plan.name, stores=stores, start=log.next, entries=before, timeout_s=FILL_S, **self._who)
+        reader = Reader(
+            self._plan.name, stores=stores, start=log.next, entries=before, timeout_s=PIPE_FILL.s, **self._who
+        )
         reader.epoch = log.state.epoch  # a store that knows less may have parted, too
-        async with AsyncExitStack() as stack:
+        async with PIPE_FILL(AsyncExitStack()) as stack:
             await self._unless_fenced(stack.enter_async_context(reader))
             same = not parted(log.state.epochs, reader.epochs, log.next)
             if same:
@@ -524,7 +526,7 @@ class StoredPipe:
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
         """Waits for another store until a promotion makes that needless."""
         try:
-            async with asyncio.timeout(None) as self._waiting:
+            async with PIPE_OTHERS(asyncio.timeout(None)) as self._waiting:
                 return await work
         except TimeoutError:
             raise PipeError("a store was promoted meanwhile") from None

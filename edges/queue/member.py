@@ -24,6 +24,7 @@ from edges.queue.messages import Dequeued, Element, Keep, Output, Record, Send
 from edges.queue.messages import Message as Said
 from edges.queue.paxos import Paxos
 from edges.reading import read_or_reject
+from onceway.base import waits
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
@@ -31,7 +32,6 @@ from onceway.client.subscriber import Subscriber
 from onceway.errors import OncewayError, SubscriptionBroken
 
 TICK_S = 0.25
-CLOSE_TIMEOUT_S = 1.0  # whoever did not hear that this member leaves notices that it is silent
 SUBSCRIPTION_TIMEOUT_S = 30.0  # for so long a member that died holds what it has not accepted
 
 
@@ -77,19 +77,19 @@ class Member:
             urls,
             container=f"{queue}.{name}",
             connect_timeout_s=connect_timeout_s,
-            close_timeout_s=CLOSE_TIMEOUT_S,
+            close_timeout_s=waits.EDGE_LEAVE.s,
             tls=tls,
             credentials=credentials,
         )
         self._unsent: tuple[asyncio.Queue[tuple[Said, asyncio.Future[Publication] | None]], ...] = (
-            asyncio.Queue(),
-            asyncio.Queue(),
+            waits.IDLE(asyncio.Queue()),
+            waits.IDLE(asyncio.Queue()),
         )
-        self._to_do: asyncio.Queue[Output | Delivery] = asyncio.Queue()
+        self._to_do: asyncio.Queue[Output | Delivery] = waits.IDLE(asyncio.Queue())
         self._disk = ThreadPoolExecutor(1)
         self._publications: dict[Element, asyncio.Future[Publication]] = {}
         self._answers: dict[int, asyncio.Future[bytes | None]] = {}
-        self._view_changed = asyncio.Event()
+        self._view_changed = waits.MEMBERS(asyncio.Event())
         self._subscribers: list[Subscriber] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
@@ -119,15 +119,15 @@ class Member:
             self._group.leave()
             self._act()
             with suppress(TimeoutError):  # then the others notice that it is silent
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                async with asyncio.timeout(waits.EDGE_LEAVE.s):
                     await self._to_do.join()
                     await self._unsent[1].join()
         await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers), return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close(timeout_s=CLOSE_TIMEOUT_S)
-        self._disk.shutdown()
+        await self._connection.close(timeout_s=waits.EDGE_LEAVE.s)
+        waits.DISK(self._disk).shutdown()
         if self._kept is not None:
             self._kept.close()
 
@@ -140,7 +140,7 @@ class Member:
         """
         self._check()
         element = self._queue.enqueue(body)
-        published: asyncio.Future[Publication] = asyncio.get_running_loop().create_future()
+        published: asyncio.Future[Publication] = waits.QUEUE(asyncio.get_running_loop().create_future())
         self._publications[element] = published
         self._act()
         await (await published)
@@ -194,7 +194,7 @@ class Member:
         Raises:
             TimeoutError: They were not there in time.
         """
-        async with asyncio.timeout(timeout_s):
+        async with waits.MEMBERS(asyncio.timeout(timeout_s)):
             while len(self.view) < size:
                 self._check()
                 self._view_changed.clear()
@@ -219,7 +219,7 @@ class Member:
 
     async def _dequeue(self, *, wait: bool) -> bytes | None:
         self._check()
-        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes | None] = waits.QUEUE(asyncio.get_running_loop().create_future())
         self._answers[self._queue.dequeue(wait=wait)] = answer
         self._act()
         return await answer
@@ -251,7 +251,7 @@ class Member:
                 outputs.append(self._to_do.get_nowait())
             records: list[Record] = [output.record for output in outputs if isinstance(output, Keep)]
             if records and self._kept is not None:
-                await asyncio.get_running_loop().run_in_executor(self._disk, self._kept.keep, records)
+                await waits.DISK(asyncio.get_running_loop()).run_in_executor(self._disk, self._kept.keep, records)
             for output in outputs:
                 if isinstance(output, Send):
                     self._say(output.message)
@@ -273,7 +273,7 @@ class Member:
         self, publisher: Publisher, unsent: asyncio.Queue[tuple[Said, asyncio.Future[Publication] | None]]
     ) -> None:
         while True:
-            message, published = await unsent.get()
+            message, published = await waits.IDLE(unsent.get())
             publication = await publisher.put(Message(AmqpValue([self.name, plain(message)])))
             if published is not None and not published.done():
                 published.set_result(publication)

@@ -45,6 +45,7 @@ from edges.store.blocks import (
 )
 from edges.store.sqlite_file import connect, lock, open_file, own_errors, room
 from edges.store.tails import OCTETS, Tails, fresh
+from onceway.base import waits
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class EmbeddedStore:
         self._touched: dict[str, None] = {}  # streams that the transaction changes
         self._freeing = False  # many pages of the file are free
         self._low = False  # the disk has less room than it is to keep
-        self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Commit | None] = waits.IDLE(queue.SimpleQueue())
         self._waiting: list[_Commit] = []  # for the next commit
         self._growing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._bounds: dict[str, Bounds] = {}  # replaced as a whole by the writer, once durable
@@ -119,7 +120,7 @@ class EmbeddedStore:
     # --- the store's methods
 
     def commit(self, batch: Batch, *, with_next: bool = False) -> asyncio.Future[Committed]:
-        answer: asyncio.Future[Committed] = self._loop.create_future()
+        answer: asyncio.Future[Committed] = waits.STORE(self._loop.create_future())
         if self._failure is not None or self._closed:
             answer.set_exception(self._failure or StoreError(f"{self.place}: the store is closed"))
         else:
@@ -165,7 +166,7 @@ class EmbeddedStore:
         self._check()
         if self._bounds.get(stream, Bounds(0, 0)).next > position:
             return
-        grown: asyncio.Future[None] = self._loop.create_future()
+        grown: asyncio.Future[None] = waits.STORE_GROWS(self._loop.create_future())
         waiting = self._growing.setdefault(stream, [])
         waiting.append((position, grown))
         try:
@@ -204,8 +205,8 @@ class EmbeddedStore:
         self.hurry()
         self._closed = True
         self._queue.put(None)
-        await asyncio.to_thread(self._writer.join)
-        self._readers.shutdown()
+        await waits.STORE(asyncio.to_thread(self._writer.join))
+        waits.STORE(self._readers).shutdown()
         for connection in (*self._connections, self._database):
             connection.close()
         self._unlock()
@@ -215,7 +216,7 @@ class EmbeddedStore:
 
     async def _reading(self, query: Callable[[Any], T]) -> T:
         self._check()
-        return await self._loop.run_in_executor(self._readers, self._query, query)
+        return await waits.STORE(self._loop.run_in_executor(self._readers, self._query, query))
 
     def _query(self, query: Callable[[Any], T]) -> T:
         with self._errors():

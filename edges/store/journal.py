@@ -23,6 +23,7 @@ from itertools import repeat
 from typing import Any, Final, Self
 
 from edges.store import Batch, Committed, Conflict, Store, StoreError, StoreFull
+from onceway.base import waits
 from onceway.client.delivery import Batch as Received
 from onceway.client.journal_links import (
     FORGOTTEN,
@@ -176,7 +177,7 @@ class StoreJournal(Gathering):
 
     def close(self) -> None:
         """To be called in another thread than the loop's, which it waits for."""
-        asyncio.run_coroutine_threadsafe(self._flush(), self._loop).result()
+        waits.STORE(asyncio.run_coroutine_threadsafe(self._flush(), self._loop)).result()
 
     async def _flush(self) -> None:
         if self.failure is None:

@@ -27,6 +27,7 @@ import psycopg.conninfo
 from edges.store import Bounds, Record, StoreError, StoreFull
 from edges.store.blocks import checked_value, find, read
 from edges.store.embedded import EmbeddedStore
+from onceway.base import waits
 from onceway.client.sqlite_format import Damaged
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class Database:
     """A connection that takes the embedded store's statements."""
 
     def __init__(self, conninfo: str) -> None:
-        self.connection = psycopg.connect(
+        self.connection = waits.STORE_DATABASE(psycopg.connect)(
             conninfo,
             autocommit=True,
             target_session_attrs="read-write",  # of several hosts the primary, which is waited for
@@ -104,7 +105,7 @@ class PostgresStore(EmbeddedStore):
         self._listener: threading.Thread | None = None
         self._stopping = threading.Event()
         self._watched: dict[str, None] = {}  # streams that somebody waits for
-        self._noting = threading.Lock()
+        self._noting = waits.MUTEX(threading.Lock())
         super().__init__(_place(conninfo), wall_us=wall_us)
 
     # --- opening
@@ -213,7 +214,7 @@ class PostgresStore(EmbeddedStore):
                 if not (_lost(error) or (reads and isinstance(error, psycopg.errors.DiskFull))):
                     raise
                 drop()
-                if self._stopping.wait(pause_s):
+                if waits.PAUSE(self._stopping).wait(pause_s):
                     raise
         raise AssertionError
 
@@ -289,7 +290,7 @@ class PostgresStore(EmbeddedStore):
         self._stopping.set()
         await super().close()
         if self._listener is not None:
-            await asyncio.to_thread(self._listener.join)
+            await waits.STORE_DATABASE(asyncio.to_thread(self._listener.join))
 
     # --- the listener's thread
 
@@ -306,7 +307,7 @@ class PostgresStore(EmbeddedStore):
                 for name, first, end in database[-1].execute(query, (names,)):
                     self._note(name, Bounds(first, end))
                 self._tell(self._wake_growing)
-                for _ in connection.notifies(timeout=LOOK_S, stop_after=1):
+                for _ in waits.PAUSE(connection).notifies(timeout=LOOK_S, stop_after=1):
                     pass
 
         def drop() -> None:

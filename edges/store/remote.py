@@ -23,14 +23,13 @@ import aiohttp
 from aiohttp import web
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, Store, StoreError, StoreFull
+from onceway.base import waits
 from onceway.base.logs import logger
 from onceway.client.driver import why_failed
 from router.json_text import write_json
 
 DONE: Final = "remote/"  # keys with the numbers of commits that were done: DONE client / life / number modulo RING
 RING: Final = 64  # commits of a client that may be without an answer
-HEARTBEAT_S: Final = 10.0
-CLOSE_S: Final = 2.0  # that a store that is closed waits for answers
 PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5)
 REFUSALS: Final = {
     400: "that process has another version",
@@ -64,15 +63,15 @@ class StoreService:
             raise web.HTTPBadRequest(text=f"format {FORMAT}, client and life are needed\n")
         prefix = f"{DONE}{client}/{life}/"
         known = self._lives.get(prefix) or await self._recall(f"{DONE}{client}/", prefix)
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=0)
-        await socket.prepare(request)
+        socket = web.WebSocketResponse(heartbeat=waits.STORE_HEARTBEAT.s, max_msg_size=0)
+        await waits.STORE_HEARTBEAT(socket.prepare(request))
         self._sockets.add(socket)
         if self._closed:
-            await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
-        answers: asyncio.Queue[list[Any] | None] = asyncio.Queue()
+            await _leave(socket)
+        answers: asyncio.Queue[list[Any] | None] = waits.IDLE(asyncio.Queue())
         tasks = {asyncio.create_task(_send(socket, answers))}
         try:
-            async for message in socket:
+            async for message in waits.STORE_HEARTBEAT(socket):
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     break  # the connection is lost
                 for number, method, arguments in json.loads(message.data):
@@ -93,8 +92,11 @@ class StoreService:
     async def close(self) -> None:
         """Ends the connections: the clients ask again when the store is served again."""
         self._closed = True
-        for socket in list(self._sockets):
-            await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+        closing = [asyncio.create_task(_leave(each)) for each in self._sockets]
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=waits.STORE_GOODBYE.s)
+            for task in late:
+                task.cancel()
 
     async def _recall(self, client: str, prefix: str) -> _Life:
         """The keys of earlier lives of the client go."""
@@ -114,7 +116,7 @@ class StoreService:
         answer: asyncio.Future[Committed]
         if number <= life.last:
             # Asked before this process was started: it was done, or refused and a later one was done.
-            answer = asyncio.get_running_loop().create_future()
+            answer = waits.STORE(asyncio.get_running_loop().create_future())
             if number in life.done:
                 answer.set_result(Committed({}, {}))
             elif batch.expected:
@@ -145,20 +147,24 @@ class StoreService:
                 stream, retention = arguments
                 return await store.surplus(stream, Retention(*retention))
             case "bounds" | "position_at" | "grown" | "streams" | "used":
-                return await getattr(store, method)(*arguments)
+                return await waits.STORE(getattr(store, method)(*arguments))
         raise AssertionError(method)
+
+
+async def _leave(socket: web.WebSocketResponse) -> None:
+    await waits.STORE_HEARTBEAT(socket.close(code=aiohttp.WSCloseCode.GOING_AWAY))
 
 
 async def _send(socket: web.WebSocketResponse, answers: asyncio.Queue[list[Any] | None]) -> None:
     while True:
-        batch = [await answers.get()]
+        batch = [await waits.IDLE(answers.get())]
         while not answers.empty():
             batch.append(answers.get_nowait())
         if None in batch:
-            await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+            await _leave(socket)
             return
         try:
-            await socket.send_str(write_json(batch, ascii_only=False))
+            await waits.STORE_HEARTBEAT(socket.send_str(write_json(batch, ascii_only=False)))
         except ConnectionError:
             return  # the reader ends, too
 
@@ -210,7 +216,7 @@ class RemoteStore:
         self._open: dict[int, int] = {}  # of these, the commits that were sent
         self._numbers = 0
         self._commits = 0
-        self._changed = asyncio.Event()
+        self._changed = waits.IDLE(asyncio.Event())
         self._runner = asyncio.create_task(self._run())
 
     # --- the store's methods
@@ -255,10 +261,10 @@ class RemoteStore:
         return None
 
     async def close(self) -> None:
-        """What has no answer after CLOSE_S may or may not be done."""
+        """What has no answer after STORE_GOODBYE may or may not be done."""
         commits = [answer for _, commit, answer in self._asked.values() if commit]
         if commits:
-            await asyncio.wait(commits, timeout=CLOSE_S)
+            await asyncio.wait(commits, timeout=waits.STORE_GOODBYE.s)
         self._runner.cancel()
         await asyncio.gather(self._runner, return_exceptions=True)
         self._fail(StoreError(f"{self.place}: the store is closed"))
@@ -266,7 +272,7 @@ class RemoteStore:
     # --- the connection
 
     def _ask(self, method: str, *arguments: Any, commit: int = 0) -> asyncio.Future[Any]:
-        answer: asyncio.Future[Any] = self._loop.create_future()
+        answer: asyncio.Future[Any] = waits.STORE_ANSWER(self._loop.create_future())
         if self._failure is not None:
             answer.set_exception(self._failure)
             return answer
@@ -282,11 +288,14 @@ class RemoteStore:
         user = b64encode(f"{self._key}:".encode()).decode()
         pauses = chain(PAUSES_S, repeat(PAUSES_S[-1]))
         away = ""  # why, as it was said last
-        async with aiohttp.ClientSession(headers={"Authorization": f"Basic {user}"}) as session:
+        within = aiohttp.ClientTimeout(total=waits.STORE_CONNECT.s)
+        headers = {"Authorization": f"Basic {user}"}
+        async with waits.STORE_CONNECT(aiohttp.ClientSession(headers=headers, timeout=within)) as session:
             while self._failure is None:
                 try:
-                    async with session.ws_connect(
-                        self.place, params=params, heartbeat=HEARTBEAT_S, max_msg_size=0, ssl=self._context or True
+                    beat_s, tls = waits.STORE_HEARTBEAT.s, self._context or True
+                    async with waits.STORE_CONNECT(session.ws_connect)(
+                        self.place, params=params, heartbeat=beat_s, max_msg_size=0, ssl=tls
                     ) as socket:
                         pauses = chain(PAUSES_S, repeat(PAUSES_S[-1]))
                         if away:
@@ -300,6 +309,8 @@ class RemoteStore:
                     why = f"HTTP {error.status}"
                 except aiohttp.ClientConnectorError as error:
                     why = why_failed(error.os_error)
+                except TimeoutError:
+                    why = f"no answer within {waits.STORE_CONNECT.s:g} s"
                 except (aiohttp.ClientError, OSError) as error:
                     why = str(error)
                 if why != away and self._failure is None:
@@ -319,7 +330,7 @@ class RemoteStore:
         self._changed.set()
         writer = asyncio.create_task(self._write(socket))
         try:
-            async for message in socket:
+            async for message in waits.STORE_HEARTBEAT(socket):
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     break  # the connection is lost
                 for number, kind, value in json.loads(message.data):
@@ -341,7 +352,7 @@ class RemoteStore:
                 self._unsent.popleft()
                 requests.append(request)
             if requests:
-                await socket.send_str(f"[{','.join(requests)}]")
+                await waits.STORE_HEARTBEAT(socket.send_str(f"[{','.join(requests)}]"))
                 continue
             self._changed.clear()
             await self._changed.wait()

@@ -14,7 +14,7 @@ from typing import Final
 
 from edges.store import StoreError, StoreFull
 from edges.store.blocks import checked_value
-from onceway.base import private
+from onceway.base import private, waits
 from onceway.client.sqlite_format import Damaged
 
 FORMAT: Final = 2
@@ -38,7 +38,7 @@ _SCHEMA: Final = (
 
 def connect(path: Path) -> sqlite3.Connection:
     # check_same_thread: closed by another thread than the one that used it
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(path, timeout=waits.STORE_FULL.s, isolation_level=None, check_same_thread=False)
 
 
 def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:

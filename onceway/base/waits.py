@@ -263,6 +263,149 @@ DETACH: Final = Wait(
 )
 
 
+# --- edges and their stores
+
+STORE: Final = Wait(
+    "a store, to write or to read", "as DISK, STORE_DATABASE and STORE_ANSWER: by the kind of the store",
+    "what waits for it goes on to wait", "`store_away` of whoever asks it; `onceway_pipe_waiting_records`",
+)  # fmt: skip
+STORE_FULL: Final = Wait(
+    "another process that writes the same file", 5.0, "the store cannot be used", "the error: database is locked"
+)
+STORE_DATABASE: Final = Wait(
+    "PostgreSQL", "TCP: a connection is made in 5 s, and lost after 15 s without an answer of the host; a server that "
+    "stands still on a host that answers is waited for",
+    "it connects again", "what waits for it: `onceway pipe push` and the bus's health say so",
+)  # fmt: skip
+STORE_CONNECT: Final = Wait(
+    "the store of another process, to take a connection", 10.0, "it connects again", "`store_away`"
+)
+STORE_ANSWER: Final = Wait(
+    "an answer of the store of another process", "a heartbeat: a connection that is silent for 10 s is lost",
+    "it connects and asks again", "`store_away`",
+)  # fmt: skip
+STORE_HEARTBEAT: Final = Wait("a sign of the other side of such a connection", 10.0, "it is lost", "`store_away`")
+STORE_GOODBYE: Final = Wait(
+    "answers, when a store of another process is closed", 2.0, "they may be done or not", "`StoreError`"
+)
+STORE_GROWS: Final = Wait("more in a store", NOTHING, "it is read", OWN)
+
+PIPE_STORE: Final = Wait(
+    "a store of a pipe, to answer", 10.0, "the next one is asked", "`onceway pipe pull`: after 1 s, which it waits for"
+)
+PIPE_FIRST: Final = Wait(
+    "the first store of a pipe", "`timeout_s`: 30 s", "`ConnectionFailed`, with a reason for each",
+    "the error", ("--connect-timeout",),
+)  # fmt: skip
+PIPE_RECORDS: Final = Wait(
+    "records of a pipe", "its connection: silent for 16 s, it is lost", "the next store", "as PIPE_STORE"
+)
+PIPE_ASK: Final = Wait("a store of a pipe, before a promotion", 5.0, "the promotion ends", "its error")
+PIPE_PROMOTE: Final = Wait("a store that is promoted: it may read the whole pipe", 120.0, "it is reported", "its error")
+PIPE_FILL: Final = Wait(
+    "another store of a pipe, for what is missing here", 5.0,
+    "the log's topic is looked at again: another one may have been promoted", "`pipe_again`",
+)  # fmt: skip
+PIPE_OTHERS: Final = Wait(
+    "the other stores of a pipe", "a promotion, which makes it needless", "`PipeError`", "`pipe_again`"
+)
+PIPE_WRITING: Final = Wait("the store's other writers", "STORE, PIPE_OTHERS and OUTCOME bound each", "", "as those")
+PIPE_LEADS: Final = Wait("to be the primary", NOTHING, "it leads", "`pipe_primary`")
+READER_ROOM: Final = Wait(
+    "a reader that reads too slowly, or has all",
+    "its connection: silent for 16 s, it is lost",
+    "it is gone",
+    "`client_lost`",
+)
+
+BUS_STORE: Final = Wait(
+    "the store of a bus, for a request", 20.0, "503: the store does not answer", "the answer, and the pulse"
+)
+BUS_STOP: Final = Wait(
+    "the store, when an edge of the bus stops", 2.0, "the others notice that it is silent", "their log"
+)
+BUS_REQUESTS: Final = Wait("requests that are under way when the bus stops", 2.0, "they are cut", "the client's error")
+BUS_BATCHES: Final = Wait("batches that are under way when the bus stops", 5.0, "they are sent again", "`bus` metrics")
+BUS_ROLE: Final = Wait(
+    "the role to store what comes", "another edge that has it is silent for 3 s", "this one has it", "`shares`"
+)
+BUS_SPEAKS: Final = Wait(
+    "the end of that role", "a beat that is not in the store in time", "another edge may have it", "`bus_again`"
+)
+BUS_ROW: Final = Wait("another request that changes the same row", "STORE bounds each", "", "as that")
+CALLBACK_CONNECT: Final = Wait(
+    "a call-back, to take a connection or to show that it is one", 2.0, "it is tried again", "failures of subscriptions"
+)
+CALLBACK: Final = Wait("a call-back, to take a batch", 20.0, "it is tried again", "failures of subscriptions")
+
+CACHE_END: Final = Wait("readers of a cache, when its writer ends", 5.0, "they notice that it is silent", "their state")
+EDGE_LEAVE: Final = Wait(
+    "the network, when an edge or a member leaves", 1.0, "the others notice that it is silent", "their log"
+)
+CACHE_SAMPLE: Final = Wait("a sample", "the caller's `timeout_s`", "`TimeoutError`", "itself")
+MEMBERS: Final = Wait(
+    "members of a queue", "the caller's `timeout_s`", "`TimeoutError`", "itself", ("--connect-timeout",)
+)
+QUEUE: Final = Wait(
+    "the other members' word about an element", "the caller's own; a member that is silent is left out",
+    "", "`onceway queue`: the view of who is there",
+)  # fmt: skip
+
+METADATA_JOIN: Final = Wait(
+    "what other edges know, at the start", "those that are silent for 12 s have gone", "it starts", "its log"
+)
+METADATA_LEAVE: Final = Wait("other edges, to hear that one leaves", 2.0, "they notice that it is silent", "their log")
+METADATA_READER: Final = Wait(
+    "clients that do not read", "`--stall`: 30 s", "they are disconnected", "`client_too_slow`", ("--stall",)
+)
+METADATA_CONNECT: Final = Wait("a metadata edge, to take a client", 10.0, "`MetadataError`", "the error")
+METADATA: Final = Wait(
+    "what a metadata edge says, or takes",
+    "TCP: a host that is silent is lost after 2 minutes, or 15 where it was sent something",
+    "`MetadataError`",
+    "the error",
+)
+
+
+# --- Spark's source and sink
+
+INGEST_LINES: Final = Wait(
+    "a line of an ingest", "30 s, and the wait for the log's lock, without one", "it is killed, and started again",
+    "the driver's line: it had hung",
+)  # fmt: skip
+INGEST_COMMANDS: Final = Wait("a line of the driver", NOTHING, "it is done; the ingest ends with its driver", OWN)
+INGEST_END: Final = Wait(
+    "an ingest that has closed its output, or was told to end", 5.0, "it is killed", "the driver's line"
+)
+INGEST_UP: Final = Wait(
+    "the links of an ingest, for a drain", "the driver waits 120 s for them", "`IngestFailed`", "the error"
+)
+INGEST_DRAIN: Final = Wait("messages of a drain", "`drainTimeout`", "it stops there", "the ingest's line", ())
+INGEST_STATE: Final = Wait(
+    "what an ingest is to say, such as that it has drained", "120 s to attach, `drainTimeout` and 15 s to drain",
+    "`IngestFailed`", "the error of the query",
+)  # fmt: skip
+BACKLOG: Final = Wait(
+    "room in the log's memory", "DISK: the log is written", "receiving goes on", "lag in the metrics of receivers"
+)
+LOG_WRITTEN: Final = Wait(
+    "rows of a log on the disk or in the bucket", "DISK; a request to a bucket: 30 s, with its repetitions 300 s",
+    "`WalError`: the log takes no more", "the error of the query",
+)  # fmt: skip
+LOG_LOCK: Final = Wait(
+    "another process that has the log's lock", "`lockTimeout`", "`LockHeld`, which names it", "the error", ()
+)
+TOPICS: Final = Wait(
+    "a router's answer, which topics there are", 30.0, "it is asked again", "`IngestFailed` of who waits for it"
+)
+OUTBOX: Final = Wait(
+    "outcomes of what a query publishes",
+    "`publishTimeout` without progress",
+    "`PublishFailed`",
+    "the error of the query",
+)
+
+
 def rows(module: dict[str, object]) -> tuple[Wait, ...]:
     """The rows that a module has declared; each gets its name."""
     found = {name: row for name, row in module.items() if isinstance(row, Wait)}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from onceway.base import waits
 from onceway.errors import OncewayError
 from router.json_text import write_json
 
@@ -255,7 +256,7 @@ class Lock:
     def _take(self, deadline: float) -> None:
         while True:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                waits.LOG_LOCK(fcntl.flock)(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 # flock has no timeout, and a signal would interrupt the whole process: poll

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqp10.outcomes import Accepted, Modified, Rejected, Released
+from onceway.base import waits
 from onceway.client import clock
 from onceway.client.journal import UNDECIDED, PublisherJournal, PublisherRecord, SubscriberJournal
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, UsageError
@@ -89,7 +90,7 @@ class OutboxJournal:
         self.progress = 0  # outcomes since this object was made
         self.topics: dict[str, TopicState] = {}
         self._runs: dict[str, tuple[int, int, Sequence[Run]]] = {}  # topic -> (first, end, where they are)
-        self._lock = threading.Condition()
+        self._lock = waits.MUTEX(threading.Condition())
         self._pending: list[list[Any]] = []
         self._group = 1
         self._wanted = 0
@@ -161,7 +162,7 @@ class OutboxJournal:
             with self._lock:
                 self._closing = True
                 self._lock.notify_all()
-            self._thread.join()
+            waits.DISK(self._thread).join()
             self._thread = None
         if self.failure is not None:
             raise self.failure

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from onceway.base import waits
 from onceway.client.connection import Connection, connect
 from onceway.client.reports import PublicationsUndecided, Report, RouterConnected, RouterLost
 from onceway.errors import JournalError, LinkError, LinkStolen, OncewayError, UsageError
@@ -170,14 +171,14 @@ class _Work:
                 await connection.close(timeout_s=0.0)
             finally:
                 # a connection that was never opened, or has failed, leaves the journal open
-                await asyncio.to_thread(self.journal.close)
+                await waits.DISK(asyncio.to_thread(self.journal.close))
 
     async def _connect(self, connection: Connection) -> None:
         opening = asyncio.ensure_future(_opened(connection))
         try:
             while not opening.done():
                 self._check_driver()
-                await asyncio.wait([opening], timeout=LOOK_EVERY_S)
+                await waits.PAUSE(asyncio.wait)([opening], timeout=LOOK_EVERY_S)
             opening.result()
         finally:
             opening.cancel()
@@ -194,7 +195,8 @@ class _Work:
         seen, since = self.journal.progress, asyncio.get_running_loop().time()
         try:
             while left:
-                done, left = await asyncio.wait(left, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_EXCEPTION)
+                looking = waits.OUTBOX(asyncio.wait)
+                done, left = await looking(left, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
                 now = asyncio.get_running_loop().time()
@@ -210,7 +212,7 @@ class _Work:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await waits.OWN_WORK(asyncio.gather(*tasks, return_exceptions=True))
 
     async def _publish_topic(self, connection: Connection, topic: str) -> None:
         runs = self.runs[topic]

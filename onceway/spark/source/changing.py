@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from onceway.base import waits
 from onceway.client.connection import Connection
 from onceway.spark.errors import SparkSourceError
 from onceway.spark.source.receiving import LEAVE_WITHIN_S, Ingest, all_of
@@ -29,7 +30,7 @@ class Change(Ingest):
             await self._end()
             self._wal = self._wal.change_to(Step.ENDED)
         self._tell({"changed": True})
-        await asyncio.Event().wait()
+        await waits.STOP(asyncio.Event()).wait()
 
     async def _work(self, connection: Connection) -> None:
         self._wal = self._wal.take_change()  # the slots' locks and leases are ours; nothing is fenced off yet
@@ -45,9 +46,9 @@ class Change(Ingest):
 
     async def _drained(self) -> None:
         """Raises _Drained."""
-        await self._up.wait()
+        await waits.INGEST_UP(self._up).wait()
         try:
-            async with asyncio.timeout(self._config["drain_timeout_s"]):
+            async with waits.INGEST_DRAIN(asyncio.timeout(self._config["drain_timeout_s"])):
                 await all_of(*(receiver.drain() for receiver in self._receivers.values()))
         except TimeoutError:
             raise SparkSourceError(

@@ -23,6 +23,7 @@ import json
 import signal
 import sys
 
+from onceway.base import waits
 from onceway.base.loop import run
 from onceway.errors import OncewayError
 from onceway.host.parent import die_with, watch
@@ -36,13 +37,13 @@ class _Stopped(Exception):
 
 async def _commands(ingest: Ingest, lines: asyncio.StreamReader) -> None:
     """Raises _Stopped at the end of stdin."""
-    while line := await lines.readline():
+    while line := await waits.INGEST_COMMANDS(lines.readline()):
         await ingest.hear(json.loads(line))
     raise _Stopped
 
 
 async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
+    await waits.STOP(stop).wait()
     raise _Stopped
 
 
@@ -61,10 +62,10 @@ async def serve() -> int:
 
 async def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int:
     lines = asyncio.StreamReader(limit=1 << 20)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    pipe, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout)
+    await waits.SPAWN(loop.connect_read_pipe)(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    pipe, _ = await waits.SPAWN(loop.connect_write_pipe)(asyncio.Protocol, sys.stdout)
     tell = Lines(pipe)
-    first = await lines.readline()
+    first = await waits.INGEST_COMMANDS(lines.readline())
     if not first:
         return 0
     config = json.loads(first)
@@ -73,7 +74,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int:
     try:
         ingest = (Change if config["change"] else Ingest)(config, tell)
         work = (ingest.run(), ingest.tell_state(), _commands(ingest, lines), _until(stop))
-        await all_of(*work, _stay_with(config["parent"]))
+        await waits.OWN_WORK(all_of(*work, _stay_with(config["parent"])))
     except _Stopped:
         pass
     except OncewayError as error:
@@ -86,7 +87,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int:
 
 async def _stay_with(parent: int) -> None:
     await watch(parent)
-    await asyncio.Event().wait()
+    await waits.STOP(asyncio.Event()).wait()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
+from onceway.base import waits
 from onceway.client.urls import parse_urls
 from onceway.errors import OncewayError
 from onceway.spark.errors import IngestFailed
@@ -32,7 +33,6 @@ from router.json_text import write_json
 
 MARK: Final = "ONCEWAY_SPARK_INGEST"  # onceway/spark/__init__.py checks it
 COMMAND: Final = (sys.executable, "-m", "onceway.spark.source.ingest")
-STOP_WITHIN_S: Final = 5.0
 CONNECT_WITHIN_S: Final = 60.0  # for the first connection; later ones are tried for ever
 ATTACH_WITHIN_S: Final = 120.0  # how long Trigger.AvailableNow waits for a network that recovers
 ANSWER_WITHIN_S: Final = 15.0  # beyond drainTimeout
@@ -58,7 +58,9 @@ class Ingests:
         """slots: those to receive, where it is not all of the options' topics.  Raises IngestFailed."""
         self._options = options
         self._wal = wal
-        self._changed = threading.Condition()  # guards what the threads write; reentrant: a signal handler stops us
+        self._changed = waits.INGEST_STATE(
+            threading.Condition()
+        )  # guards what the threads write; reentrant: a signal handler stops us
         self._ingests: list[IngestProcess] = []
         if slots is None:
             slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
@@ -136,7 +138,7 @@ class Ingests:
                     )
         finally:
             one.hang_up()
-            one.wait(STOP_WITHIN_S)
+            one.wait(waits.INGEST_END.s)
             self._ingests.remove(one)
 
     def recovered(self, slot: int) -> bool:
@@ -220,7 +222,7 @@ class Ingests:
         self._stopping = True
         for ingest in self._ingests:
             ingest.hang_up()
-        deadline = time.monotonic() + STOP_WITHIN_S
+        deadline = time.monotonic() + waits.INGEST_END.s
         for ingest in self._ingests:
             ingest.wait(max(0.0, deadline - time.monotonic()))
 
@@ -229,6 +231,15 @@ def _row_counter(wal: Wal, slots: Sequence[int]) -> Callable[[], int]:
     """A function that counts the durable rows of these slots.  It raises WalError, OSError."""
     readers = [wal.slot(slot) for slot in slots]
     return lambda: sum(reader.end() for reader in readers)
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of one whose output has ended: a process that closes it and stays is killed."""
+    try:
+        return process.wait(waits.INGEST_END.s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return waits.KILLED(process).wait()
 
 
 # -- one ingest
@@ -326,10 +337,10 @@ class IngestProcess:
         if self._process is None:
             return
         try:
-            self._process.wait(timeout_s)
+            waits.INGEST_END(self._process).wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            waits.KILLED(self._process).wait()
 
     def _tell(self, line: dict[str, Any]) -> None:
         process = self._process
@@ -363,7 +374,7 @@ class IngestProcess:
             assert process is not None
             silent_s = self._listen(process)
             lasted_s = time.monotonic() - began - silent_s
-            code = process.wait()
+            code = _end_of(process)
             how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
             if silent_s:
                 how = f"had hung: it said nothing for {silent_s:g} s, and was killed"
@@ -378,7 +389,7 @@ class IngestProcess:
         poll.register(pipe, select.POLLIN)
         silent_s, torn = 0.0, b""
         while True:
-            if not poll.poll(LISTEN_S * 1000):
+            if not waits.INGEST_LINES(poll).poll(LISTEN_S * 1000):
                 # counted in turns of our own: if the whole machine stood still, we have not listened
                 silent_s += LISTEN_S
                 if silent_s < self._patience_s:

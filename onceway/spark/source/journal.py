@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from amqp10.outcomes import ACCEPTED, write_state
+from onceway.base import waits
 from onceway.client import clock
 from onceway.client.journal import PublisherJournal, SubscriberJournal, SubscriberRecord
 from onceway.client.reports import SubscriptionGap
@@ -72,7 +73,7 @@ class WalJournal:
         self._disk = disk or Disk()
         self._apart = apart
         self._wake: Callable[[], None] | None = None
-        self._lock = threading.Lock()  # over the numbers here and in the parts
+        self._lock = waits.MUTEX(threading.Lock())  # over the numbers here and in the parts
         self._number = 0
         self._writers: dict[int, SlotWriter] = {}
         self._parts: dict[int, _Part] = {}

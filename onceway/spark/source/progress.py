@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from onceway.base import waits
 from onceway.spark.errors import SparkSourceError, WalError
 from onceway.spark.files import Documents, is_bucket, remove_unfinished
 from onceway.spark.source.ingests import say
@@ -34,7 +35,7 @@ class Progress:
         self._wal = wal
         self._name = f"reader-{reader}.json"
         self._document = wal.document(self._name, _DOCUMENTS)
-        self._lock = threading.Lock()
+        self._lock = waits.DISK(threading.Lock())
         self._timer: threading.Timer | None = None
         self.begun = False
         self.initial: dict[int, int] | None = None  # where the batch began that Spark numbers 0

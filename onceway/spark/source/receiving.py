@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import onceway
+from onceway.base import waits
 from onceway.client.bodies import with_format
 from onceway.client.connection import Connection
 from onceway.client.delivery import Batch
@@ -73,11 +74,11 @@ class Backlog:
         self._changes.notify()
 
     async def room(self) -> None:
-        await self._changes.until(lambda: not self.full)
+        await waits.BACKLOG(self._changes).until(lambda: not self.full)
 
     async def crowded(self) -> None:
         """Waits until there is no room."""
-        await self._changes.until(lambda: self.full)
+        await waits.BACKLOG(self._changes).until(lambda: self.full)
 
     def notify(self) -> None:
         self._changes.notify()
@@ -115,7 +116,7 @@ class Receiver:
             if self._backlog.full:
                 await self._backlog.room()
             try:
-                batch = await anext(batches)
+                batch = await waits.MESSAGE(anext(batches))
             except StopAsyncIteration:
                 return
             except SubscriptionBroken:
@@ -178,10 +179,10 @@ class Receiver:
         """Waits until everything that was taken is accepted; returns the log's end."""
         if not self._backlog.full:
             there = self.taken + self._subscriber.waiting
-            await self._changes.until(lambda: self.accepted >= there or self._backlog.full)
+            await waits.LOG_WRITTEN(self._changes).until(lambda: self.accepted >= there or self._backlog.full)
         there = self.taken
         self.writer.flush()
-        await self._changes.until(lambda: self.accepted >= there)
+        await waits.LOG_WRITTEN(self._changes).until(lambda: self.accepted >= there)
         return self.writer.durable
 
 
@@ -227,7 +228,7 @@ class Ingest:
     async def _work(self, connection: Connection) -> None:
         """What is done with the connection; raises where it cannot continue."""
         tasks = [self._receive(connection, slot) for slot in self._receiving]
-        await all_of(*tasks, *([self._retain()] if self._apart else []))
+        await waits.OWN_WORK(all_of(*tasks, *([self._retain()] if self._apart else [])))
 
     # -- links
 
@@ -310,9 +311,9 @@ class Ingest:
             await self._drain(line["drain"], line["within"])
 
     async def _drain(self, number: int, within_s: float) -> None:
-        await self._up.wait()
+        await waits.INGEST_UP(self._up).wait()
         try:
-            async with asyncio.timeout(within_s):
+            async with waits.INGEST_DRAIN(asyncio.timeout(within_s)):
                 await all_of(*(receiver.drain() for receiver in self._receivers.values()))
         except TimeoutError:
             say(f"more comes than can be drained within {within_s:g} s (drainTimeout): stopping here")
@@ -391,13 +392,13 @@ async def all_of(*work: Coroutine[Any, Any, Any]) -> None:
     """Waits for all, or raises the first error; then the rest is cancelled and waited for."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        done, _ = await waits.OWN_WORK(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
         for task in done:
             task.result()
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await waits.OWN_WORK(asyncio.gather(*tasks, return_exceptions=True))
 
 
 def _positions(value: dict[str, int] | None) -> list[tuple[int, int]]:

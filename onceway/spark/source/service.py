@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 from prometheus_client import CollectorRegistry, start_http_server
 
+from onceway.base import waits
 from onceway.base.metrics import Collector, Metric, Row
 from onceway.errors import UsageError
 from onceway.spark.errors import OptionError
@@ -117,7 +118,7 @@ class Service:
         if self._topics is not None:
             self._topics.begin()
         try:
-            while not self._stop.wait(LOOK_S):
+            while not waits.PAUSE(self._stop).wait(LOOK_S):
                 self.ingests.check()
                 if self._topics is not None:
                     self._take_up(self._topics.found())

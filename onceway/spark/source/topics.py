@@ -18,6 +18,7 @@ from uuid import uuid4
 import onceway
 from amqp10.errors import NOT_FOUND
 from amqp10.sections import Message, Properties
+from onceway.base import waits
 from onceway.errors import LinkRefused, OncewayError
 from onceway.spark.errors import IngestFailed, SparkSourceError
 from onceway.spark.options import SourceOptions
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from onceway.client.connection import Connection
 
 LOOK_EVERY_S: Final = 5.0
-ANSWER_WITHIN_S: Final = 30.0
 NODE: Final = "$management"
 _QUERY: Final = {
     "operation": "QUERY",
@@ -47,7 +47,7 @@ class Topics:
         assert options.topic_pattern is not None
         self._options = options
         self._pattern = options.topic_pattern
-        self._changed = threading.Condition()
+        self._changed = waits.TOPICS(threading.Condition())
         self._found: list[str] = []
         self._asked = 0  # answers so far
         self._failure: str | None = None
@@ -110,7 +110,7 @@ class Topics:
                         self._asked += 1
                         self._changed.notify_all()
                     try:
-                        await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
+                        await waits.PAUSE(asyncio.wait_for)(stop.wait(), LOOK_EVERY_S)
                     except TimeoutError:
                         continue
         finally:
@@ -130,7 +130,7 @@ class Topics:
                 await asyncio.sleep(1.0)  # the router is starting
                 continue
             try:
-                async with asyncio.timeout(ANSWER_WITHIN_S):
+                async with asyncio.timeout(waits.TOPICS.s):
                     properties = Properties(message_id=reply, reply_to=reply)
                     body = {"attributeNames": list(_ATTRIBUTES)}
                     await questions.put(Message(body, properties=properties, application_properties=dict(_QUERY)))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from onceway.base import waits
 from onceway.spark.errors import WalError, WalLocked
 from onceway.spark.wal.documents import Document
 
@@ -101,7 +102,7 @@ class Lease:
     def release(self) -> None:
         self._over.set()
         if self._thread is not None:
-            self._thread.join()
+            waits.LOG_WRITTEN(self._thread).join()
             self._thread = None
         if self.held:
             self.held = False
@@ -115,7 +116,7 @@ class Lease:
     def _renew(self, renewed: float) -> None:
         content: dict[str, Any] | None = None
         pause = self._lasts_s / RENEWALS
-        while not self._over.wait(pause):
+        while not waits.PAUSE(self._over).wait(pause):
             began = time.monotonic()
             # the same again after a failure, so that one that arrived without an answer is known as ours
             content = content or self._content()

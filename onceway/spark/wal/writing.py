@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from onceway.base import waits
 from onceway.spark.errors import WalError, explain, fenced_off
 from onceway.spark.wal.frames import encode_batch
 from onceway.spark.wal.storage import Retention, Storage, Tail
@@ -66,7 +67,7 @@ class SlotWriter:
         self.failure: WalError | None = None  # why nothing more becomes durable
         self.settings = settings
         self._on_change = on_change
-        self._condition = threading.Condition()
+        self._condition = waits.LOG_WRITTEN(threading.Condition())
         self._gathering = Gathering(settings, storage.apart_s)
         self._writing = 0  # payload bytes of the group that is being written
         self.unsettled = Unsettled()
@@ -219,7 +220,7 @@ class SlotWriter:
             with self._condition:
                 self._closing = True
                 self._condition.notify_all()
-            self._thread.join()
+            waits.LOG_WRITTEN(self._thread).join()
             self._thread = None
         self.storage.close()
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chaos.live.ports import free_port
-from edges.bus import edge as edge_module
 from edges.bus.edge import Edge
 from edges.bus.options import BusOptions
 from edges.store import Batch, StoreError, open_store
+from onceway.base import waits
 from tests.cli.conftest import onceway
 from tests.edges.bus.world import CERTIFICATE, ROOT_KEY, BusProcess
 from tests.live import wait_until
@@ -93,7 +94,7 @@ def test_an_edge_says_that_it_waits_for_its_store_and_can_be_stopped(tmp_path: P
 def test_an_edge_whose_store_is_away_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(edge_module, "LEAVE_S", 0.01)
+    monkeypatch.setattr(waits, "BUS_STOP", replace(waits.BUS_STOP, bound=0.01))
 
     async def start_and_stop() -> None:
         edge = Edge(BusOptions(str(tmp_path / "store"), "127.0.0.1:1", share=True))

@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from edges.bus.core import Bus, Topic
 from edges.bus.metrics import BusMetrics
 from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
+from onceway.base import waits
 from onceway.base.loop import run
 from tests.edges.bus.described import judge
 from tests.serving import until
@@ -91,7 +93,7 @@ async def test_clients_that_come_at_once_and_whose_pushes_wait_are_no_strangers(
 
 def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everywhere, and as it is described."""
-    monkeypatch.setattr(server, "PUSH_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(waits, "BUS_STORE", replace(waits.BUS_STORE, bound=0.01))
 
     async def current() -> None:
         await asyncio.Future()

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch as StoreBatch
 from edges.store import Committed, Retention, Store, StoreFull, open_store
 from onceway.base.logs import logger
+from onceway.base.waits import PIPE_ASK, PIPE_FILL
 from onceway.client.bodies import encode_body, read_body
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, OncewayError
@@ -328,9 +330,9 @@ async def play(directory: Path, seed: int, retention: Retention) -> int:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edges.pipe.serve.AGAIN_S", 0.01)
-    monkeypatch.setattr("edges.pipe.serve.FILL_S", 0.2)
+    monkeypatch.setattr("edges.pipe.serve.PIPE_FILL", replace(PIPE_FILL, bound=0.2))
     monkeypatch.setattr("edges.pipe.serve.DROP_EVERY_S", 0.01)
-    monkeypatch.setattr("edges.pipe.promote.ANSWER_S", 0.2)
+    monkeypatch.setattr("edges.pipe.promote.PIPE_ASK", replace(PIPE_ASK, bound=0.2))
     for module in ("log", "serve"):
         monkeypatch.setattr(f"edges.pipe.{module}.FULL_RETRY_S", 0.01)
 
