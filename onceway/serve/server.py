@@ -30,7 +30,6 @@ from onceway.access.network_key import read_trunk_key
 from onceway.base import waits
 from onceway.base.descriptors import Descriptors
 from onceway.base.heap import Trimming
-from onceway.base.values import is_unspecified
 from onceway.base.websocket import ListenerWebSocket
 from onceway.serve.clients import FRAMES_AT_ONCE, ClientCarrier, Shares
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
@@ -256,12 +255,9 @@ class RouterServer:
         self._turn()
 
     def _places(self) -> list[Place]:
-        """The other routers' listeners, as far as the file says where they are."""
-        return [
-            Place(name, {key: at for key, at in router.for_clients().items() if not is_unspecified(at[0])})
-            for name, router in self.topology.routers.items()
-            if name != self.name
-        ]
+        """The other routers' listeners, as far as clients that are here get there."""
+        routers = self.topology.routers
+        return [Place(name, at.told_at(routers[self.name])) for name, at in routers.items() if name != self.name]
 
     def operate(self, action: Callable[[Router], T]) -> T:
         """Does what an operator asks for, as one handler."""

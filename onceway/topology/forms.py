@@ -104,6 +104,17 @@ class Text(Form[T]):
         return {"type": types, **({"pattern": self.pattern} if self.pattern else {})}
 
 
+def filled(what: str, remedy: str) -> Callable[[str], str]:
+    """Returns the parse of a text that may be anything but empty, with what is said of an empty one."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise ValueError(what, remedy)
+        return text
+
+    return parse
+
+
 NAME: Final = Text(read_name, "a name", r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 HOST: Final = Text(read_host, "a host")
 

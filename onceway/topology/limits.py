@@ -7,7 +7,7 @@ the file.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Final
 
 from onceway.topology.document import Entry
 from onceway.topology.forms import Count, Duration, Scope, Size
@@ -91,11 +91,6 @@ def _check_user(name: str, entry: Entry, scope: Scope) -> bool:
     return True
 
 
-def _make_user(given: Given, scope: Scope) -> UserLimits | None:
-    limits: Any = given.values.get("limits")
-    return limits if "limits" in given.entries else None
-
-
 OF_A_ROUTER: Final = Table(LIMITS, _make_limits)
 USER: Final = Section(
     "users",
@@ -105,4 +100,8 @@ USER: Final = Section(
             apart=True),
     ),
 )  # fmt: skip
-USERS: Final = ByName(Table(USER, _make_user), "a mapping such as guest: {limits: {connections: 10}}", _check_user)
+USERS: Final[ByName[UserLimits]] = ByName(
+    Table(USER, lambda given, scope: given.values.get("limits")),
+    "a mapping such as guest: {limits: {connections: 10}}",
+    _check_user,
+)

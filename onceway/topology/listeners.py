@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from onceway.base.values import format_host_port
+from onceway.base.values import format_host_port, is_loopback, is_unspecified
 
 HostPort = tuple[str, int]
 
@@ -82,7 +82,6 @@ LISTENERS: Final[tuple[Listener, ...]] = (
 BY_KEY: Final[Mapping[str, Listener]] = {row.key: row for row in LISTENERS}
 FOR_CLIENTS: Final = tuple(row.key for row in LISTENERS if row.for_clients)
 """Their keys. A router has one of them at least, and every other listener."""
-FOR_OTHERS: Final = tuple(row.key for row in LISTENERS if not row.for_clients)
 SECURE: Final = frozenset(row.key for row in LISTENERS if row.secure)
 FOR_OUR_CLIENTS: Final = tuple(row.key for row in LISTENERS if row.for_clients and row.protocol == "AMQP")
 """Those that `onceway.connect` knows, the first one first."""
@@ -109,6 +108,17 @@ class RouterAddress:
     def for_clients(self) -> dict[str, HostPort]:
         """By the scheme of their URLs."""
         return {key: place for key, place in self.listeners.items() if BY_KEY[key].for_clients}
+
+    def told_at(self, other: RouterAddress) -> dict[str, HostPort]:
+        """The same, as far as clients of the other router get here: not by what means every interface, nor by a
+        loopback address of another machine."""
+        machine = self["interrouter"][0]
+        together = is_loopback(machine) or machine == other["interrouter"][0]
+        return {
+            key: (host, port)
+            for key, (host, port) in self.for_clients().items()
+            if not is_unspecified(host) and (together or not is_loopback(host))
+        }
 
     @property
     def first(self) -> str:

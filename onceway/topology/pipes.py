@@ -14,7 +14,7 @@ from typing import Any, Final
 from onceway.base.values import format_host_port, read_name
 from onceway.client.urls import has_password
 from onceway.topology.document import Entry, Item
-from onceway.topology.forms import DEFAULT_HOST, Duration, HostPort, Place, Profile, Scope, Size, Text
+from onceway.topology.forms import DEFAULT_HOST, Duration, HostPort, Place, Profile, Scope, Size, Text, filled
 from onceway.topology.table import ByName, Given, Row, Section, Table, When, fields_of
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
@@ -97,12 +97,6 @@ def _read_data(text: str) -> str:
     return text
 
 
-def _read_user(text: str) -> str:
-    if not text:
-        raise ValueError("an empty name", "write the user as whom the stores attach")
-    return text
-
-
 def _check_name(name: str, entry: Entry, scope: Scope) -> bool:
     try:
         read_name(name)
@@ -160,7 +154,8 @@ PIPE_ROWS: Final = (
     Row("retention", Table(RETENTION, _make_retention), When.AT_ONCE,
         "of a pipe: what is dropped, `{age: 72h, size: 10GiB}` or one of them; `size` is at least 16 MiB", of=_PIPE,
         default="none"),
-    Row("user", Text(_read_user, "the name of a user", "."), When.AT_ONCE,
+    Row("user", Text(filled("an empty name", "write the user as whom the stores attach"), "the name of a user", "."),
+        When.AT_ONCE,
         "of a pipe: the user as whom its stores attach, where [`sasl`](#sasl) lets in users only", of=_PIPE,
         default="anonymous"),
 )  # fmt: skip

@@ -9,15 +9,9 @@ import re
 from typing import Final
 
 from onceway.topology.document import Item
-from onceway.topology.forms import Scope, Switch, Text
+from onceway.topology.forms import Scope, Switch, Text, filled
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 from router.policies import EVERYONE, NOBODY, USER, Policy
-
-
-def _read_name(text: str) -> str:
-    if not text:
-        raise ValueError("an empty name", "write the name of a user or group")
-    return text
 
 
 def _read_pattern(text: str) -> str:
@@ -38,7 +32,9 @@ def _read_pattern(text: str) -> str:
     return text
 
 
-NAMES: Final[ListOf[str, str]] = ListOf(Text(_read_name, "a name", "."), "a list of names")
+NAMES: Final[ListOf[str, str]] = ListOf(
+    Text(filled("an empty name", "write the name of a user or group"), "a name", "."), "a list of names"
+)
 """Names of users or groups."""
 _PATTERNS: Final[ListOf[str, str]] = ListOf(Text(_read_pattern, "a name", "."), "a list of names")
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
 from onceway.topology.document import Item
-from onceway.topology.forms import Choice, File, Scope, Switch, Text
+from onceway.topology.forms import Choice, File, Scope, Switch, Text, filled
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 
 SOURCES: Final = ("common_name", "dns", "email", "uri")
@@ -87,12 +87,6 @@ def _read_keys(text: str) -> str:
     return text
 
 
-def _read_word(text: str) -> str:
-    if not text:
-        raise ValueError("an empty text", "write what the token says there")
-    return text
-
-
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
@@ -100,7 +94,7 @@ def _read_pattern(text: str) -> re.Pattern[str]:
         raise ValueError(f"{text} is no regular expression: {error}", "mend it, or leave the line out") from error
 
 
-_WORD: Final = Text(_read_word, "a text", ".")
+_WORD: Final = Text(filled("an empty text", "write what the token says there"), "a text", ".")
 
 TOKENS: Final = Section(
     "tokens",

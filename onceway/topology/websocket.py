@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from onceway.topology.forms import Scope, Text
-from onceway.topology.table import Given, ListOf, Row, Section, Table, When
+from onceway.topology.forms import Text
+from onceway.topology.table import ListOf, Row, Section, Table, When
 
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^/\\\s?#@,:\[\]]+)(:[0-9]+)?")
 
@@ -37,10 +37,5 @@ WEBSOCKET: Final = Section(
 )
 
 
-def _make(given: Given, scope: Scope) -> tuple[str, ...]:
-    """The origins of web pages that may open WebSockets."""
-    origins: Any = given.values.get("origins", ())
-    return tuple(origins)
-
-
-FORM: Final = Table(WEBSOCKET, _make)
+FORM: Final[Table[tuple[str, ...]]] = Table(WEBSOCKET, lambda given, scope: given.values.get("origins"))
+"""The origins."""

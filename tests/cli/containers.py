@@ -198,8 +198,9 @@ while [ "$1" != -- ]; do
 done
 shift
 mount -o remount,ro "$root"
-exec chroot "$root" setpriv --reuid $USER_ID --regid $USER_ID --groups $USER_ID --no-new-privs --inh-caps=-all \\
-    --bounding-set=-all env -i "$@"
+# --pdeathsig again: changing the user clears it
+exec chroot "$root" setpriv --reuid $USER_ID --regid $USER_ID --groups $USER_ID --pdeathsig KILL --no-new-privs \\
+    --inh-caps=-all --bounding-set=-all env -i "$@"
 """
 
 

@@ -97,12 +97,22 @@ def test_a_router_needs_one_listener_for_clients_and_no_certain_one() -> None:
         jsonschema.validate(yaml.safe_load(without), reference.schema())
 
 
-def test_no_client_is_sent_to_an_address_that_means_every_interface() -> None:
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("b.example", {"amqps": ("b.example", 5671)}),
+        ("127.0.0.1", {"amqp": ("127.0.0.1", 6672), "amqps": ("127.0.0.1", 5671)}),
+    ],
+)
+def test_no_client_is_sent_where_it_would_not_find_the_router(host: str, told: dict[str, tuple[str, int]]) -> None:
+    """`ws` means every interface, and `amqp` the machine that the client is at."""
+    rest = "interrouter: 7671, admin: 8671}\n"
     loaded = loads(
-        "network: n\nlinks: [a - b]\ntrunks: {tls: off}\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
-        "  b: {host: b.example, amqp: 5672, ws: '0.0.0.0:8080', interrouter: 7671, admin: 8671}\n"
+        "network: n\nlinks: [a - b]\ntrunks: {tls: off}\ntls: {x: {certificate: x.pem}}\nrouters:\n"
+        f"  a: {{host: a.example, amqp: '127.0.0.1:5672', {rest}"
+        f"  b: {{host: {host}, tls: x, amqps: 5671, amqp: '127.0.0.1:6672', ws: '0.0.0.0:8080', {rest}"
     )
-    assert RouterServer(loaded, "a", fresh=True)._places() == [Place("b", {"amqp": ("b.example", 5672)})]
+    assert RouterServer(loaded, "a", fresh=True)._places() == [Place("b", told)]
 
 
 def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
