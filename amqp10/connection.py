@@ -50,7 +50,7 @@ from amqp10.performatives import (
 from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sasl import Step
-from amqp10.session import END_SENT, ENDED, MAPPED, Session
+from amqp10.session import END_SENT, ENDED, MAPPED, OCTETS, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
 
@@ -82,6 +82,9 @@ class Connection:
         """Sessions that have not ended; after ConnectionClosed, those that existed then."""
         self.incomplete_size = 0
         """Bytes of deliveries whose last frame has not arrived, with overhead per frame."""
+        self.held_size = 0
+        """Octets, about, that sessions and links take, also those whose end the peer has not confirmed, with their
+        names and what the owner keeps for them (`Link.takes`), and the shapes of frames that are remembered."""
         self.last_read = now
         """When bytes last arrived."""
         self._silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
@@ -346,6 +349,7 @@ class Connection:
 
     def _add_session(self, session: Session) -> None:
         self.sessions.append(session)
+        self.held_size += OCTETS
         self._by_channel[session.channel] = session
 
     def _fail(self, error: Error, events: list[Event]) -> None:
@@ -450,6 +454,9 @@ class Connection:
         del self._by_remote_channel[channel]
         del self._by_channel[session.channel]
         self.sessions.remove(session)
+        self.held_size -= OCTETS
+        for link in session.links:
+            link._left()
 
     def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
         if self._state is OPENING:
@@ -489,6 +496,10 @@ class Connection:
         assert self.output_size == sum(map(len, self._out)), "output_size is wrong"
         links = [link for session in self.sessions for link in session.links if isinstance(link, ReceiverLink)]
         assert self.incomplete_size == sum([link.incomplete_size for link in links]), "incomplete_size is wrong"
+        self.reader.check_invariants()
+        held = sum(OCTETS + sum(link.octets for link in session.links) for session in self.sessions)
+        held += self.reader.remembered
+        assert self.held_size == held, f"{self.held_size} octets of sessions and links counted, {held} held"
         for session in self.sessions:
             assert self._by_channel[session.channel] is session, f"{session!r} is not registered"
             if not session.ended:

@@ -7,6 +7,7 @@ receiver.py for credit and transfers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,9 @@ from amqp10.recovery import split_unsettled
 if TYPE_CHECKING:
     from amqp10.performatives import Coordinator, DeliveryState, Flow, Source, Target
     from amqp10.session import Session
+
+
+OCTETS: Final = 2 << 10  # of a link beside its name, about
 
 
 class LinkState(Enum):
@@ -76,6 +80,7 @@ class Link:
         "handle",
         "local_attach",
         "name",
+        "octets",
         "remote_attach",
         "remote_handle",
         "session",
@@ -89,6 +94,8 @@ class Link:
         self.context: Any = None
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
+        self.octets = 0
+        """What it takes, as in `connection.held_size`: from its first attach to the peer's detach."""
         self.handle: int | None = None
         self.remote_handle: int | None = None
         self._state = NEW
@@ -131,6 +138,12 @@ class Link:
     def remote_max_message_size(self) -> int | None:
         """In bytes; None: no limit (on the wire null or 0, AMQP 2.7.3)."""
         return (self.remote_attach.max_message_size or None) if self.remote_attach is not None else None
+
+    def takes(self, more: int) -> None:
+        """The owner keeps so many octets for it, too, or (negative) no more."""
+        if self.octets:
+            self.octets += more
+            self.session.connection.held_size += more
 
     def attach(
         self,
@@ -233,6 +246,15 @@ class Link:
             value = fields.get(name)
             fields[name] = None if value is None else dict(value)
         return Attach(name=self.name, handle=0, role=not self.is_sender, **fields)
+
+    def _entered(self) -> None:
+        """Its session knows it from now on."""
+        self.octets = OCTETS + sys.getsizeof(self.name)
+        self.session.connection.held_size += self.octets
+
+    def _left(self) -> None:
+        self.session.connection.held_size -= self.octets
+        self.octets = 0
 
     def _attach_nothing(self) -> None:
         """The answer that refuses a link: our own terminus is null (AMQP 2.6.3)."""

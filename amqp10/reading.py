@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 _SLOW: Final = 32  # times as dear as a disposition is an attach, at most
 _PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
-_SHAPES: Final = 1024  # remembered per connection, at most
+_SHAPES: Final = 3072  # remembered per connection, with their meanings, at most: some for each of 1,024 links
+_SHAPE: Final = 1 << 10  # octets that one takes, about
+_LARGEST_SHAPED: Final = 256  # octets of a frame, without payload, that is remembered: the usual ones have fewer
 _LEAST_HEAD: Final = 512  # bytes in which a transfer's performative is looked for
 _SMALLEST_SHAPED: Final = 18  # bytes of a frame that is looked up by its shape
 # the last bytes of their descriptors; the keys of shapes hold all of these
@@ -49,7 +51,7 @@ class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
     __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_stranger",
-                 "_wanted", "budget", "buffered", "frames", "more", "unreadable")  # fmt: skip
+                 "_wanted", "budget", "buffered", "frames", "more", "shapes", "unreadable")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -68,6 +70,8 @@ class Reader:
         self.buffered = 0
         """Bytes held of a frame whose end has not arrived."""
         self._wanted = 0
+        self.shapes = 0
+        """How many are remembered, until links or sessions change; with their meanings."""
         self._shapes: dict[bytes, Shape] = {}
         self._dispositions: dict[bytes, DispositionShape] = {}
         self._flows: dict[bytes, FlowShape] = {}
@@ -133,6 +137,17 @@ class Reader:
         self._shapes.clear()
         self._dispositions.clear()
         self._flows.clear()
+        self._count_shapes(-self.shapes)
+
+    @property
+    def remembered(self) -> int:
+        """Octets that shapes take, as in `connection.held_size`."""
+        return _SHAPE * self.shapes
+
+    def check_invariants(self) -> None:
+        dispositions = sum(1 + len(shape.meanings) for shape in self._dispositions.values())
+        shapes = len(self._shapes) + len(self._flows) + dispositions
+        assert self.shapes == shapes, f"{self.shapes} shapes counted, {shapes} remembered"
 
     def read(self, buf: bytes, offset: int, events: list[Event]) -> int:
         """Process complete frames from `offset` on, all of them or as many as the budget has; return where the next one
@@ -284,7 +299,7 @@ class Reader:
         events: list[Event],
     ) -> None:  # fmt: skip
         link = session._received_transfer(transfer, buf[payload:stop], events)
-        if link is None:
+        if link is None or payload - offset > _LARGEST_SHAPED:
             return
         shape = learn_shape(
             buf,
@@ -296,18 +311,22 @@ class Reader:
             rcv_settle_mode=transfer.rcv_settle_mode,
         )
         if shape is not None:
-            if len(self._shapes) >= _SHAPES:
-                self._shapes.clear()
-            self._shapes[shape_key(buf, offset)] = shape
+            self._make_room()
+            key = shape_key(buf, offset)
+            self._count_shapes(key not in self._shapes)
+            self._shapes[key] = shape
 
     def _read_disposition(
         self, session: Session, disposition: Disposition, buf: bytes, offset: int, stop: int, events: list[Event]
     ) -> None:
         first, last = disposition.first, disposition.last
-        if stop - offset >= _SMALLEST_SHAPED:
+        if _SMALLEST_SHAPED <= stop - offset <= _LARGEST_SHAPED:
+            self._make_room()
             key = disposition_key(buf, offset)
+            known = self._dispositions.get(key)
+            before = 0 if known is None else 1 + len(known.meanings)
             shape = learn_disposition(
-                self._dispositions.get(key),
+                known,
                 buf,
                 offset,
                 stop,
@@ -317,16 +336,26 @@ class Reader:
                 settled=disposition.settled,
             )
             if shape is not None:
-                if len(self._dispositions) >= _SHAPES:
-                    self._dispositions.clear()
+                self._count_shapes(1 + len(shape.meanings) - before)
                 self._dispositions[key] = shape
         session._received_disposition(
             disposition.role, first, first if last is None else last, disposition.state, disposition.settled, events
         )
 
     def _read_flow(self, session: Session, flow: Flow, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
-        if buf[offset + 4] == 2 and buf[offset + 8 : offset + 11] == FLOW_START:
-            if len(self._flows) >= _SHAPES:
-                self._flows.clear()
-            self._flows[flow_key(buf, offset)] = FlowShape(session, buf, offset, stop, flow)
+        learnt = stop - offset <= _LARGEST_SHAPED
+        if learnt and buf[offset + 4] == 2 and buf[offset + 8 : offset + 11] == FLOW_START:
+            self._make_room()
+            key = flow_key(buf, offset)
+            self._count_shapes(key not in self._flows)
+            self._flows[key] = FlowShape(session, buf, offset, stop, flow)
         session._received_flow(flow, events)
+
+    def _make_room(self) -> None:
+        """For one shape more, with its meaning."""
+        if self.shapes + 2 > _SHAPES:
+            self.forget_shapes()
+
+    def _count_shapes(self, more: int) -> None:
+        self.shapes += more
+        self._connection.held_size += _SHAPE * more

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
 from amqp10.events import ResumedTransfer, TransferPart
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
+from amqp10.outcomes import shortened_state
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
 from amqp10.runs import Transfers
 from amqp10.serial import WRAP, unwrap
+from amqp10.types import Described
 
 if TYPE_CHECKING:
     from amqp10.events import Event
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
+_UNKNOWN: Final = Described(None, None)  # a state that is none of AMQP's
 CHUNK_OVERHEAD: Final = 64  # bytes that holding one frame's payload takes in addition, roughly
 
 
@@ -164,6 +167,9 @@ class ReceiverLink(Link):
             )
         if transfer.more and not transfer.aborted:
             self._partial = partial
+            # what is held is the payload: a state may be as large as a frame, and is a state all the same
+            transfer.state = None
+            partial.state = _UNKNOWN if isinstance(partial.state, Described) else shortened_state(partial.state)
             if self.part_size and (partial.passed or self._begins_parts(partial)):
                 self._pass_on(partial, events)
                 return False

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from amqp10.frames import Body
     from amqp10.performatives import DeliveryState
 
+OCTETS: Final = 4 << 10  # of a session without links, about
 OUTGOING_WINDOW: Final = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
 _HANDLES: Final = 0xFFFFFFFF
 _SMALLEST_ATTACH: Final = 64  # bytes of an attach without optional fields, less the name
@@ -217,6 +218,7 @@ class Session:
                 raise SessionViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
             self._by_handle[link.handle] = link
             self.links.append(link)
+            link._entered()
         answered = link._state is not NEW
         self._by_remote_handle[attach.handle] = link
         link._received_attach(attach)
@@ -236,6 +238,7 @@ class Session:
             del self._by_handle[link.handle]
         if link in self.links:
             self.links.remove(link)
+            link._left()
         if not link._detach_reported:
             link._detach_reported = True
             events.append(LinkDetached(link, detach.closed, detach.error or link._local_error, local))
@@ -352,6 +355,7 @@ class Session:
             self._by_handle[link.handle] = link
             self._awaiting.setdefault((link.name, link.is_sender), deque()).append(link)
             self.links.append(link)
+            link._entered()
 
     def _forget(self, link: Link) -> None:
         """Our detach is about to be written: first write the link's pending output."""

@@ -8,6 +8,7 @@ turn of its loop; `flush` writes what the handlers have left: credit, outcomes, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from router.border import Border
 from router.config import Limits, RouterConfig
 from router.core import messages as m
 from router.core.core import Core
+from router.core.holding import NETWORK, Holding
 from router.core.messages import Message
 from router.core.queue.free import Kind
 from router.core.reports import of_address, of_core
@@ -102,8 +104,8 @@ class Router:
         self._limits: dict[str, Limits] = {}  # by user; "" for all users without limits of their own
         self._by_user: dict[tuple[str, str], ConnectionSettings] = {}  # by scheme and user, as above
         self._places: list[Place] = []  # of other routers
-        self.incomplete_bytes = 0  # of messages whose last frame has not arrived
         self.incomplete_limit = _incomplete_limit(config)
+        self.incomplete = Holding(self.incomplete_limit)  # messages and frames whose end has not arrived
         self._messages: list[tuple[tuple[str, ...], Encoded]] = []
         self.must_send = False
         """Whether one of these is waited for. A SETTLE is not: it goes with the next of others, or a little later."""
@@ -122,6 +124,7 @@ class Router:
         self.other_routers = OtherRouters(self)
         self.core.asked = self.other_routers.on_message
         self.mqtt = Mqtt(self, self.border, self.admission, self.count_unread, token)
+        self.core.connections_hold = self._connections_hold
 
     # --- the topology file
 
@@ -286,11 +289,36 @@ class Router:
 
     def may_hold_incomplete(self, connection: MqttConnection, size: int) -> bool:
         """A client of MQTT has sent so many bytes of a packet that is not complete. Returns whether there is room."""
-        self.incomplete_bytes += size - connection.incomplete_bytes
-        connection.incomplete_bytes = size
-        if size <= SMALL_FRAME or self.incomplete_bytes <= self.incomplete_limit:
+        self.count_incomplete(connection, size)
+        if size <= SMALL_FRAME or not self.has_too_much_incomplete(connection, self.now):
             return True
         self.admission.count_refusal(MEMORY)
+        return False
+
+    def count_incomplete(self, connection: ClientConnection | MqttConnection, size: int) -> None:
+        """This connection has so many bytes of what is not complete."""
+        user = connection.user or NETWORK
+        if user != connection.incomplete_of:
+            self.incomplete.count(connection.incomplete_of, -connection.incomplete_bytes)
+            connection.incomplete_of, connection.incomplete_bytes = user, 0
+        self.incomplete.count(user, size - connection.incomplete_bytes)
+        connection.incomplete_bytes = size
+
+    def has_too_much_incomplete(self, connection: ClientConnection | MqttConnection, now: float) -> bool:
+        """Says whether what is not complete exceeds the limit, and its user has as much of it as any: what users have
+        that have more goes first."""
+        incomplete, user = self.incomplete, connection.incomplete_of
+        while incomplete.total > self.incomplete_limit:
+            most = max(incomplete.by_user, key=lambda each: incomplete.by_user[each])
+            if incomplete.by_user[most] <= incomplete.by_user.get(user, 0):
+                return True
+            clients: list[ClientConnection | MqttConnection] = [*self.connections, *self.mqtt.connections]
+            theirs = [each for each in clients if each.incomplete_of == most]
+            before = incomplete.total
+            self.admission.count_refusal(MEMORY)
+            max(theirs, key=lambda each: each.incomplete_bytes).drop_incomplete(now)
+            if incomplete.total == before:  # many small frames
+                return True
         return False
 
     def disconnect_slowest_reader(self) -> None:
@@ -458,11 +486,34 @@ class Router:
         self.now = now
 
     @property
+    def incomplete_bytes(self) -> int:
+        """Messages and frames whose end has not arrived."""
+        return self.incomplete.total
+
+    @property
     def held_bytes(self) -> int:
         """Payload, incomplete messages and output of clients that are kept now."""
         core = self.core
         remembered = self.mqtt.octets
         return core.payload_bytes + core.presettled_bytes + self.incomplete_bytes + self.unread_bytes + remembered
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
+        self.core.check_invariants()
+        for connection in self.connections:
+            connection.check_invariants()
+        clients: list[ClientConnection | MqttConnection] = [*self.connections, *self.mqtt.connections]
+        incomplete: Counter[str] = Counter()
+        for each in clients:
+            incomplete[each.incomplete_of] += each.incomplete_bytes
+        assert self.incomplete.by_user == +incomplete
+        assert self.incomplete.total == incomplete.total()
+
+    def _connections_hold(self) -> Counter[str]:
+        held = self.mqtt.octets_by_user()
+        for connection in self.connections:
+            held[connection.identity.user] += connection.held
+        return held
 
     def population(self) -> tuple[int, int]:
         """How many connections, links and addresses there are, and how many of these and of sessions are gone. What is
@@ -508,6 +559,7 @@ class Router:
             "incomplete_bytes": self.incomplete_bytes,
             "unread_bytes": self.unread_bytes,
             "entries": self.bookkeeping.last_count,
+            "held_bytes": core.holding.total,
             "limits": self.admission.status(),
             "input_errors": dict(self.border.failed),
             "suspects": len(self.border.suspects.until),

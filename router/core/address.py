@@ -22,6 +22,7 @@ from router.core.deliveries import Deliveries
 from router.core.egress import Egress
 from router.core.feeding import Feeds
 from router.core.finishing import Finishing
+from router.core.holding import NETWORK
 from router.core.ingress import Ingress
 from router.core.intervals import OPEN
 from router.core.kept_maps import Kept
@@ -63,6 +64,7 @@ class Address:
         self.completion = Completion(self)
         self.feeds = Feeds(self)
         self.kept = Kept(self)
+        self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
         # when a publisher was last told accepted here, or before the address was forgotten, and up to which position

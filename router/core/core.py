@@ -11,8 +11,8 @@ out then, in ranges.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from router.config import RouterConfig
@@ -22,6 +22,7 @@ from router.core.counters import CountersByAddress
 from router.core.declarations import settings_digest
 from router.core.feeding import NoShares, Shares
 from router.core.former import FormerSubscriptions
+from router.core.holding import NETWORK, Holding, octets_of_address
 from router.core.kept_maps import Keeper
 from router.core.kinds import Kinds
 from router.core.map_parts import MapParts
@@ -45,6 +46,7 @@ from router.core.reports import of_core
 from router.core.roll_call import RollCall
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
+from router.policies import owner_of
 from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
@@ -92,7 +94,8 @@ class Core:
         self.attached = 0  # publishers and subscribers so far, refused ones included
         self.begun = 0  # addresses so far
         self.browsers: dict[BrowserPort, QueueAddress] = {}
-        self.map_parts = MapParts(self.due)
+        self.holding = Holding(config.memory_limit)
+        self.map_parts = MapParts(self.due, self.holding)
         digest = settings_digest(config)
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
@@ -110,6 +113,7 @@ class Core:
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
+        self.connections_hold: Callable[[], Counter[str]] = Counter  # octets by user, for `check_invariants`
         self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
         self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
         self.shares: Shares = NoShares()  # which queues topics feed (protocol 16.12)
@@ -143,7 +147,7 @@ class Core:
             return
         self.attached += 1
         if not self.kinds.refuses_publisher(port, attach):
-            self.address(attach.address).ingress.attach(port, attach)
+            self.address(attach.address, owner_of(attach.container)).ingress.attach(port, attach)
         self.drain()
 
     def proved(self, port: PublisherPort, now: float) -> None:
@@ -224,7 +228,7 @@ class Core:
             return
         self.attached += 1
         if not self.kinds.refuses_subscriber(port, attach):
-            self.address(attach.address).egress.attach(port, attach)
+            self.address(attach.address, owner_of(attach.container)).egress.attach(port, attach)
         self.drain()
 
     def subscriber_credit(self, port: SubscriberPort, now: float) -> None:
@@ -323,6 +327,7 @@ class Core:
         self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
         self.former.set_limit(config.memory_limit)
+        self.holding.set_limit(config.memory_limit)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
         self.roll_call.look()
@@ -548,11 +553,14 @@ class Core:
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 
-    def address(self, name: str) -> Address:
+    def address(self, name: str, user: str = NETWORK) -> Address:
+        """user: who wants to use it."""
         address = self.addresses.get(name)
         if address is None:
             kind = QueueAddress if self.config.address(name).is_queue else Address
             address = self.addresses[name] = kind(self, name, self._first_position)
+            address.made_by = user
+            self.holding.count(user, octets_of_address(name))
             self.begun += 1
             self.shares.created(name)
             self.touch(address)
@@ -592,6 +600,7 @@ class Core:
         """Nobody uses the address."""
         self._first_position = max(self._first_position, address.records.log.end)
         del self.addresses[address.name]
+        self.holding.count(address.made_by, -octets_of_address(address.name))
         self.shares.dropped(address.name)
         self._due.pop(address, None)
         self._touched.pop(address, None)
@@ -615,8 +624,10 @@ class Core:
 
     @property
     def deferred(self) -> int:
-        """Returns how many attaches wait until this router is booted, or established."""
-        return len(self.startup.publishers) + len(self.startup.subscribers)
+        """Returns how many attaches wait until this router is booted, or established, with their maps' entries."""
+        maps = [each.unsettled for each in self.startup.publishers.values()]
+        maps += [each.unsettled for each in self.startup.subscribers.values()]
+        return len(maps) + sum(len(each) for each in maps if isinstance(each, Mapping))
 
     @property
     def booted(self) -> bool:
@@ -636,10 +647,22 @@ class Core:
             assert self._all_due or self._due.get(address, INF) <= first, f"{address.name} is not looked at in time"
         kept = sum(address.records.counted_bytes + address.deliveries.log.counted_bytes for address in addresses)
         assert kept == self.payload_bytes, f"{self.payload_bytes} bytes of payload counted, {kept} kept"
+        self._check_holding()
         waiting = sum(each.presettled.size for address in addresses for each in address.deliveries.subscribers.values())
         assert waiting == self.presettled_bytes
         assert all(publisher.port is port for port, publisher in self.publishers.items())
         assert all(subscriber.port is port for port, subscriber in self.subscribers.items())
+
+    def _check_holding(self) -> None:
+        """What clients have made is counted to the octet, by who has made it. Connections count above this."""
+        held = self.map_parts.octets_by_user()
+        for address in self.addresses.values():
+            held[address.made_by] += octets_of_address(address.name)
+            held.update(address.publishers.octets_by_user())
+            held.update(address.subscriptions.octets_by_user())
+        held.update(self.connections_hold())
+        assert self.holding.by_user == +held, f"{self.holding.by_user} octets counted, {held} held"
+        assert self.holding.total == held.total()
 
     # ----------------------------------------------------------------------------------------------------------- status
 

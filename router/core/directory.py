@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from router.core.holding import NETWORK
 from router.core.intervals import OPEN, IntervalSet, Range
 from router.core.messages import SubscriptionName
 from router.core.ports import Term
@@ -70,6 +71,7 @@ class PublisherEntry:
         "forgotten",
         "home",
         "incarnation",
+        "made_by",
         "newer_incarnation_since",
         "publisher_id",
         "real",
@@ -102,6 +104,7 @@ class PublisherEntry:
         self.forgotten: dict[str, None] | None = None
         self.newer_incarnation_since: float | None = None  # when a map last showed a later incarnation (protocol 7.2)
         self.special_subscribers: dict[Subscriber, None] = {}
+        self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
 
     def age(self, now: float) -> float:
         """Returns for how many seconds it has had no home; 0 where it has one."""

@@ -27,6 +27,7 @@ from router.names import (
     SUBSCRIPTION_REMOVED,
     SUBSCRIPTION_UNDECLARED,
 )
+from router.policies import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ class Egress:
         presented = attach.unsettled
         if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
             presented = core.map_parts.collect(
-                (address.name, *name), attach.epoch, presented, attach.incomplete, core.now
+                (address.name, *name), attach.epoch, presented, attach.incomplete, core.now, owner_of(attach.container)
             )
             if attach.incomplete:
                 port.answer_map_part()

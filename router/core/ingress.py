@@ -34,6 +34,7 @@ from router.names import (
     PUBLISHER_UNKNOWN,
     STOLEN,
 )
+from router.policies import owner_of
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -79,7 +80,8 @@ class Ingress:
             return
         presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
         if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
-            presented = core.map_parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now)
+            user = owner_of(attach.container)
+            presented = core.map_parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now, user)
             if attach.incomplete:
                 port.answer_map_part()
                 return

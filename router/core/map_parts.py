@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar, cast
 
 from router.core.directory import derive_publisher_id
+from router.core.holding import ENTRY, Holding
 from router.core.ports import PublisherAttach, SubscriberAttach
 
 Tag = bytes
@@ -17,21 +19,28 @@ KEPT_S: Final = 60.0  # so long parts of a map are kept (protocol 7.7)
 class MapParts:
     """The parts that have come, by client. Nothing is claimed, joined or inferred from them."""
 
-    __slots__ = ("_due", "_parts")
+    __slots__ = ("_due", "_holding", "_parts")
 
-    def __init__(self, due: Callable[[float], None]) -> None:
+    def __init__(self, due: Callable[[float], None], holding: Holding) -> None:
         """due: told when `expire` is to be called."""
         self._due = due
-        self._parts: dict[Hashable, tuple[int, dict[Tag, object], float]] = {}
+        self._holding = holding
+        self._parts: dict[Hashable, tuple[int, dict[Tag, object], float, str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def collect(
-        self, key: Hashable, epoch: int | None, part: Mapping[Tag, State] | None, incomplete: bool, now: float
+        self,
+        key: Hashable,
+        epoch: int | None,
+        part: Mapping[Tag, State] | None,
+        incomplete: bool,
+        now: float,
+        user: str,
     ) -> Mapping[Tag, State] | None:
-        """Adds a part. The part without the flag gets all of the same epoch as one map."""
-        known = self._parts.pop(key, None)
+        """Adds a part. The part without the flag gets all of the same epoch as one map. user: whose it is."""
+        known = self._forget(key)
         whole: dict[Tag, State] = {}
         if known is not None and known[0] == epoch:
             whole = cast("dict[Tag, State]", known[1])
@@ -40,7 +49,8 @@ class MapParts:
         whole.update(part or {})
         if incomplete:
             assert epoch is not None
-            self._parts[key] = (epoch, cast("dict[Tag, object]", whole), now + KEPT_S)
+            self._parts[key] = (epoch, cast("dict[Tag, object]", whole), now + KEPT_S, user)
+            self._holding.count(user, ENTRY * len(whole))
             self._due(now + KEPT_S)
         return whole
 
@@ -55,11 +65,23 @@ class MapParts:
 
     def expire(self, now: float) -> None:
         """Forgets the parts of clients that have not come back with the rest."""
-        for key in [key for key, (_, _, until) in self._parts.items() if now >= until]:
-            del self._parts[key]
+        for key in [key for key, (_, _, until, _) in self._parts.items() if now >= until]:
+            self._forget(key)
+
+    def _forget(self, key: Hashable) -> tuple[int, dict[Tag, object], float, str] | None:
+        known = self._parts.pop(key, None)
+        if known is not None:
+            self._holding.count(known[3], -ENTRY * len(known[1]))
+        return known
 
     def entries(self) -> int:
-        return sum(len(part) for _, part, _ in self._parts.values())
+        return sum(len(part) for _, part, _, _ in self._parts.values())
+
+    def octets_by_user(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for _, part, _, user in self._parts.values():
+            held[user] += ENTRY * len(part)
+        return held
 
     def entries_of(self, attach: PublisherAttach | SubscriberAttach) -> int:
         """Returns how many entries of its map have come before."""
@@ -72,4 +94,4 @@ class MapParts:
         return 0 if known is None else len(known[1])
 
     def deadlines(self) -> list[float]:
-        return [until for _, _, until in self._parts.values()]
+        return [until for _, _, until, _ in self._parts.values()]

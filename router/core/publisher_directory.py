@@ -6,13 +6,16 @@ time. What follows for local links is done by `router.core.ingress`, for local s
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
 from router.core import messages as m
 from router.core.directory import NO_TERM, PublisherEntry, derive_publisher_id, incarnation_of, refused_epoch
+from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
 from router.core.ports import Term
+from router.policies import owner_of
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -99,6 +102,10 @@ class PublisherDirectory:
             entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
             entry.special_subscribers = dict.fromkeys(self.address.deliveries.subscribers.values())
             self.entries[publisher_id] = entry
+            local = self.address.ingress.publishers.get(publisher_id)
+            if local is not None:  # of others there is no name
+                entry.made_by = owner_of(local.container)
+            self.core.holding.count(entry.made_by, PUBLISHER)
         entry.incarnation = incarnation
         entry.term = term
         entry.home = home
@@ -348,9 +355,16 @@ class PublisherDirectory:
                 egress.ingress_lost(known.publisher_id)
                 egress.settle_where(known.publisher_id, lambda delivery: True)
                 del self.entries[known.publisher_id]
+                self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
                 egress.settle_newer(known.publisher_id, known.incarnation)
+
+    def octets_by_user(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for entry in self.entries.values():
+            held[entry.made_by] += PUBLISHER
+        return held
 
     def deadlines(self) -> list[float]:
         """Returns when entries are to be forgotten, or looked at again."""

@@ -6,6 +6,7 @@ is owed to a subscription is kept by `router.core.records`, its streams by `rout
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from router.config import is_dynamic, is_dynamic_target
@@ -13,9 +14,11 @@ from router.core import messages as m
 from router.core.counters import EXPIRED, age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
 from router.core.former import Former
+from router.core.holding import octets_of_subscription
 from router.core.intervals import count
 from router.core.ports import Term
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
+from router.policies import owner_of
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -179,10 +182,21 @@ class SubscriptionDirectory:
 
     def _add(self, entry: SubscriptionEntry) -> None:
         first = not self.entries
+        if entry.name not in self.entries:
+            self._count(entry.name, 1)
         self.entries[entry.name] = entry
         self.core.former.back(self.address.name, entry.name)
         if first:  # protocol 6.10: there is a subscription now
             self.address.ingress.all_windows_changed()
+
+    def _count(self, name: m.SubscriptionName, more: int) -> None:
+        self.core.holding.count(owner_of(name[0]), more * octets_of_subscription(name))
+
+    def octets_by_user(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for name in self.entries:
+            held[owner_of(name[0])] += octets_of_subscription(name)
+        return held
 
     def _forget_replaced(self, entry: SubscriptionEntry) -> None:
         """Another subscription of the same name takes its place, to which at least as much is owed."""
@@ -376,6 +390,7 @@ class SubscriptionDirectory:
 
     def _forget(self, entry: SubscriptionEntry) -> None:
         del self.entries[entry.name]
+        self._count(entry.name, -1)
         self.address.streams.uncover(entry)
         self.address.completion.forgotten(entry.name)
         self.address.records.owe_nothing(entry)

@@ -24,10 +24,11 @@ from amqp10.sections import Glance
 from amqp10.termini import EXPIRE_LINK_DETACH, Target
 from amqp10.types import Symbol
 from router.config import is_dynamic
+from router.core.holding import PUBLISHER, octets_of_address, octets_of_text
 from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.publisher import NO_SUBSCRIBERS
 from router.core.waiting import Waiting
-from router.links.limits import POLICIES
+from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
     SETTLED_TO_A_QUEUE,
     Modes,
@@ -90,6 +91,7 @@ class AnonymousLink(PublisherLink):
                         self.connection.output_ready()
                     continue
                 address = self._address(to, event.settled)
+                self._check_room(address)
                 (payload,) = self._annotated([payload], message_format, self.connection.config.address(address).expire)
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
@@ -137,6 +139,7 @@ class AnonymousLink(PublisherLink):
     def forget(self, address: str) -> None:
         port = self._ports.pop(address, None)
         if port is not None:
+            self.connection.takes(self.link, -_octets_of(address))
             self._over.pop(port, None)
 
     def node_ended(self, port: AddressPort) -> None:
@@ -217,6 +220,12 @@ class AnonymousLink(PublisherLink):
             raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
         return address
 
+    def _check_room(self, address: str) -> None:
+        """Raises RemoteProtocolError if there is none for one address more."""
+        if address not in self._ports:
+            made = 0 if address in self.connection.core.addresses else octets_of_address(address)
+            self.connection.router.admission.check_room(self.connection, _octets_of(address) + PUBLISHER + made)
+
     def _port(self, address: str, now: float) -> AddressPort:
         port = self._ports.pop(address, None)
         if port is not None:
@@ -229,6 +238,7 @@ class AnonymousLink(PublisherLink):
         attach = PublisherAttach(self.attach.container, self._name, address, mode_first=True)
         attach.unsettled_window = self.attach.unsettled_window
         port = self._ports[address] = AddressPort(self, attach)
+        self.connection.takes(self.link, _octets_of(address))
         self.connection.core.attach_publisher(port, attach, now)
         return port
 
@@ -248,6 +258,7 @@ class AnonymousLink(PublisherLink):
 
     def _leave(self, now: float) -> None:
         ports, self._ports = self._ports, {}
+        self.connection.takes(self.link, -sum(map(_octets_of, ports)))
         self._over.clear()
         self._open.clear()
         self._bytes = 0
@@ -381,6 +392,10 @@ class AddressPort:
         self._link.forget(self.attach.address)
         self._link.broken = condition, f"{self.attach.address}: {description}"
         self._link.connection.credit_changed(self._link)
+
+
+def _octets_of(address: str) -> int:
+    return PORT + octets_of_text(address)
 
 
 def _ids(first_id: int, last_id: int) -> Iterator[int]:

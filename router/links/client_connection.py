@@ -44,10 +44,11 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from router.border import REFUSED
 from router.config import RouterConfig
+from router.core.holding import NETWORK, octets_of_text
 from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink
 from router.links.client_log import ClientLog
-from router.links.limits import MEMORY, POLICIES, UNREAD
+from router.links.limits import CONNECTION, FILTER, LINKS, MEMORY, POLICIES, PORT, UNREAD, no_room
 from router.links.management import ManagementLink, RelayLink, check_may_read, managed_router
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
@@ -76,6 +77,7 @@ SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no c
 OUTPUT_DELAY_S: Final = 0.05
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
+MOST_REFUSED: Final = 16  # links that are refused and not detached, where clients take more than they may
 OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
@@ -83,11 +85,14 @@ class ClientConnection:
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "_incomplete_bytes",
+        "_held_size",
         "_outputs",
         "connection",
         "container",
         "core",
+        "held",
+        "incomplete_bytes",
+        "incomplete_of",
         "limits",
         "log",
         "named",
@@ -125,7 +130,10 @@ class ClientConnection:
         self.pending_expiries = PendingExpiries()
         self.output_paused = False  # the transport's buffer is full
         self.writes = 0  # how often output has been fetched
-        self._incomplete_bytes = 0  # of messages and frames, as counted in the router's sum
+        self.held = 0  # octets, as counted with what its user holds: from its open on
+        self._held_size = 0  # of these what the engine has
+        self.incomplete_bytes = 0  # of messages and frames, as the router counts them
+        self.incomplete_of = NETWORK  # the user under whom it does
         self._outputs: dict[SubscriberLink, None] = {}  # those that wait for output to drain
 
     # --- for the owner of the transport
@@ -149,7 +157,9 @@ class ClientConnection:
         if self.watched and reader.frames != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        if connection.incomplete_size + reader.buffered != self._incomplete_bytes:
+        if connection.held_size != self._held_size:
+            self.count_held()
+        if connection.incomplete_size + reader.buffered != self.incomplete_bytes:
             self._count_incomplete(now)
         if urgent:
             self.output_ready()
@@ -205,6 +215,8 @@ class ClientConnection:
     def buffers_to_send(self) -> Sequence[bytes | memoryview]:
         self.router.deferred_output.pop(self, None)
         data = self.connection.buffers_to_send()
+        if self.connection.held_size != self._held_size:
+            self.count_held()
         if data:
             self.writes += 1
             for port in self.watched:
@@ -423,6 +435,14 @@ class ClientConnection:
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
             return
+        event.open.hostname = None
+        event.open.outgoing_locales = event.open.incoming_locales = ()
+        try:
+            self.router.admission.check_room(self, CONNECTION + self.connection.held_size)
+        except RemoteProtocolError as error:
+            self.close(Error(Symbol(error.condition), error.description))
+            return
+        self.count_held()
         self.log.connected(self)
         said = encode_value(dict(event.open.properties or {}))
         self.properties = said if len(said) <= MOST_PROPERTIES else NO_PROPERTIES
@@ -440,6 +460,7 @@ class ClientConnection:
             self.refuse(link, DETACH_FORCED, "this router is being drained", {})
             self.router.drain.leave(self, now)
             return
+        self.count_held()  # with what has come before in this turn
         try:
             admission.check_links(self)
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
@@ -449,6 +470,8 @@ class ClientConnection:
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
+                admission.check_room(self, PORT)
+                link.takes(PORT)
                 asking = ManagementLink(self, link, self.container, modes, managed)
                 link.context = asking
                 self.ports[asking] = None
@@ -456,7 +479,7 @@ class ClientConnection:
             elif isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
                 publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
-                admission.check_map(self, publisher, len(remote.unsettled or ()), now)
+                link.takes(admission.check_attach(self, publisher, len(remote.unsettled or ()), now))
                 strip(remote)
                 anonymous = publisher.address == ANONYMOUS_TARGET
                 sending = (RelayLink if anonymous else PublisherLink)(self, link, publisher, modes)
@@ -472,7 +495,10 @@ class ClientConnection:
                 subscriber, modes = read_subscriber(
                     remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
                 )
-                admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
+                assert remote.source is not None
+                filters = FILTER * len(encode_value(remote.source.filter)) if remote.source.filter else 0
+                admission.check_room(self, filters)
+                link.takes(admission.check_attach(self, subscriber, len(remote.unsettled or ()), now) + filters)
                 subscriber.selection = self.router.border.judge(subscriber.selection)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
@@ -491,6 +517,8 @@ class ClientConnection:
             link.name = remote.name = link.name[:MAX_NAME]  # kept until the peer's detach
             if link.local_attach is not None:
                 link.local_attach.name = link.name
+            self._check_refused()
+        self.count_held()
 
     def _transfers(self, event: Transfers, now: float) -> None:
         port = event.link.context
@@ -544,15 +572,22 @@ class ClientConnection:
             self.router.admission.count_engine_error(event.error)
         self.log.closed(self, event)
         self.router.admission.disconnected(self, self.user)
-        self.user = None
         self.resume_output()
         self.lost(now)
+        self.core.holding.count(self.identity.user, -self.held)
+        self.user = None
+        self.held = 0
 
     def _begun(self, event: SessionBegun, now: float) -> None:
         begin = event.session.remote_begin
         assert begin is not None
         begin.properties = None
         begin.offered_capabilities = begin.desired_capabilities = ()
+        try:
+            self.router.admission.check_room(self, self.connection.held_size - self._held_size)
+        except RemoteProtocolError as error:
+            self.close(Error(Symbol(error.condition), error.description))
+        self.count_held()
 
     def _nothing(self, event: LinkAttached, now: float) -> None:
         """The router attaches no links of its own to clients."""
@@ -567,18 +602,59 @@ class ClientConnection:
         term = port.lost(end, now)
         if term is not None:
             self.pending_expiries.add(PendingExpiry(port.attach, term, port.link.session, port.expires_at))
+            self.count_held()
 
     def _start_timeouts(self, pending_expiries: list[PendingExpiry], now: float) -> None:
+        self.count_held()
         for one in pending_expiries:
             self.core.subscription_expiring(one.attach, one.term, now)
 
+    def takes(self, link: Link, more: int) -> None:
+        """So many octets are kept for this link, or (negative) no more."""
+        link.takes(more)
+        self.count_held()
+
+    def count_held(self) -> None:
+        """What it has made has changed, perhaps."""
+        self._held_size = self.connection.held_size
+        if self.user is not None:
+            held = self.octets()
+            self.core.holding.count(self.user, held - self.held)
+            self.held = held
+
+    def octets(self) -> int:
+        names = octets_of_text(self.container) + octets_of_text(self.user or "")
+        return CONNECTION + names + self.connection.held_size + self.pending_expiries.octets
+
+    def check_invariants(self) -> None:
+        self.connection.check_invariants()
+        if self.user is not None and not (self in self.router.dirty or self in self.router.deferred_output):
+            assert self.held == self.octets(), f"{self.held} octets counted, {self.octets()} held"
+        else:
+            assert self.user is not None or not self.held
+
+    def _check_refused(self) -> None:
+        """A link that is refused takes something, too, until its client has detached it."""
+        holding = self.core.holding
+        refused = sum(len(session.links) for session in self.connection.sessions) - len(self.ports)
+        if refused > (MOST_REFUSED if holding.full else self.limits.links):
+            self.router.admission.count_refusal(MEMORY if holding.full else LINKS)
+            text = f"{refused} links were refused and are not detached: detach them"
+            if holding.full:
+                text = f"{no_room(holding, self)}; {text}"
+            self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
+
     def _count_incomplete(self, now: float) -> None:
-        """Count the bytes of incomplete messages. Beyond the router's limit, detach this connection's largest."""
-        router, connection = self.router, self.connection
+        """Count the bytes of incomplete messages. Beyond the router's limit, its largest, or another user's, go."""
+        router = self.router
         self._recount_incomplete()
-        if router.incomplete_bytes <= router.incomplete_limit:
-            return
-        router.admission.count_refusal(MEMORY)
+        if router.has_too_much_incomplete(self, now):
+            router.admission.count_refusal(MEMORY)
+            self.drop_incomplete(now)
+
+    def drop_incomplete(self, now: float) -> None:
+        """Detaches the links of the largest incomplete messages until the router holds less, or closes."""
+        router, connection = self.router, self.connection
         holders = [p for p in self.ports if isinstance(p, PublisherLink) and p.link.incomplete_size]
         for port in sorted(holders, key=lambda port: port.link.incomplete_size, reverse=True):
             port.detach_with_error(
@@ -587,7 +663,7 @@ class ClientConnection:
                 now,
             )
             self._recount_incomplete()
-            if router.incomplete_bytes <= router.incomplete_limit:
+            if router.incomplete.total <= router.incomplete_limit:
                 return
         if connection.reader.buffered > SMALL_FRAME:
             text = f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete frames"
@@ -596,9 +672,7 @@ class ClientConnection:
             self._recount_incomplete()
 
     def _recount_incomplete(self) -> None:
-        incomplete = self.connection.incomplete_size + self.connection.reader.buffered
-        self.router.incomplete_bytes += incomplete - self._incomplete_bytes
-        self._incomplete_bytes = incomplete
+        self.router.count_incomplete(self, self.connection.incomplete_size + self.connection.reader.buffered)
 
 
 def _as_fields(info: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
+from router.core.holding import ENTRY, PUBLISHER, Holding, octets_of_address, octets_of_subscription, octets_of_text
 from router.links.crowd import Crowd
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ ENGINE_LIMITS: Final = {
 """The name of a limit in the engine's error texts -> in the configuration."""
 IDLE: Final = "nothing heard"  # how the engine's error text of a client that was silent for too long begins
 NO_LIMITS: Final = UserLimits()
+
+CONNECTION: Final = 6 << 10  # octets of a connection without sessions, about
+PORT: Final = 4 << 10  # of a link beside what the engine has, with what the core keeps while it is attached
+FILTER: Final = 28  # times the octets of a filter as it is sent: what is made of a selector or a map takes that much
 
 ENTRY_COST: Final = 1024  # bytes that a known name, or an entry of a map with its delivery, takes at most
 ADDRESS_COST: Final = 8  # entries
@@ -161,24 +166,41 @@ class Admission:
             self.count_refusal(LINKS)
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {most} of them")
 
-    def check_map(
+    def check_room(self, connection: ClientConnection, octets: int) -> None:
+        """Raises RemoteProtocolError if this connection, or its user, may not take so much more."""
+        holding = connection.core.holding
+        if not holding.has_room(connection.identity.user, octets, connection.held):
+            self.count_refusal(MEMORY)
+            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, no_room(holding, connection))
+
+    def check_attach(
         self, connection: ClientConnection, attach: PublisherAttach | SubscriberAttach, entries: int, now: float
-    ) -> None:
-        """Enters an attach and the entries of its map in the bookkeeping. Raises RemoteProtocolError if there are too
-        many, all parts of the map together, or the router keeps too much."""
+    ) -> int:
+        """Enters an attach and the entries of its map in the bookkeeping. Returns the octets that the link takes,
+        without filters.
+
+        Raises:
+            RemoteProtocolError: There are too many entries, all parts of the map together, or too much is kept.
+        """
         core, bookkeeping, most = connection.core, connection.router.bookkeeping, connection.limits.unsettled_map
-        if entries and entries + core.map_parts.entries_of(attach) > most:
+        before = core.map_parts.entries_of(attach) if entries else 0
+        if entries and entries + before > most:
             self.count_refusal(MAP)
             raise RemoteProtocolError(
                 RESOURCE_LIMIT_EXCEEDED, f"limit unsettled_map: a map may have {most} entries, all its parts together"
             )
-        cost = 1 + entries if attach.address in core.addresses else ADDRESS_COST + 1 + entries
+        is_new = attach.address not in core.addresses
+        octets = PORT + octets_of_text(attach.address) + octets_of_text(attach.name) + ENTRY * (entries + before)
+        stays = PUBLISHER + octets_of_subscription((attach.container, attach.name))
+        self.check_room(connection, octets + stays + (octets_of_address(attach.address) if is_new else 0))
+        cost = ADDRESS_COST + 1 + entries if is_new else 1 + entries
         if not bookkeeping.add(cost, now):
             self.count_refusal(MEMORY)
             raise RemoteProtocolError(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"limit memory_limit: this router keeps {bookkeeping.limit} names and deliveries",
             )
+        return octets
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""
@@ -252,6 +274,15 @@ class Bookkeeping:
         for address in core.addresses.values():
             found += entries_of(address)
         return found
+
+
+def no_room(holding: Holding, connection: ClientConnection) -> str:
+    """What a client is told, and the log."""
+    user = connection.identity.user
+    return (
+        f"limit memory_limit: {connection.held} octets of this connection, {holding.by_user.get(user, 0)} of user "
+        f"{user!r:.60} and {holding.total} of all clients are in use: use fewer links, names and filters, or raise it"
+    )
 
 
 def entries_of(address: Address) -> int:

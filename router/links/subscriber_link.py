@@ -17,6 +17,7 @@ from amqp10.sections import Glance, header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core import ports
+from router.core.holding import octets_of_text
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
 from router.links.expiry import expired
 from router.links.negotiation import Modes, answer_properties, answer_source
@@ -31,6 +32,7 @@ NOTHING_TO_PROVE: Final = Proof()
 MAX_BURST: Final = 1_024  # transfers per write
 MAX_BURST_BYTES: Final = 4 << 20  # per write, estimated from earlier sizes: unread output may exceed its mark by this
 
+EXPIRY: Final = 1 << 10  # octets of a pending expiry, about
 PART_OUTPUT: Final = 256 << 10  # bytes of output that wait, above which no more of a large delivery is written
 
 
@@ -65,25 +67,34 @@ class PendingExpiry(NamedTuple):
 class PendingExpiries:
     """The pending expiries of one connection."""
 
-    __slots__ = ("_by_link",)
+    __slots__ = ("_by_link", "octets")
 
     def __init__(self) -> None:
         self._by_link: dict[tuple[str, str], PendingExpiry] = {}  # by link name and address
+        self.octets = 0
 
     def add(self, one: PendingExpiry) -> None:
         """Replaces an earlier expiry of the same link, whose term is no longer the current one."""
-        self._by_link[one.attach.name, one.attach.address] = one
+        key = one.attach.name, one.attach.address
+        if key not in self._by_link:
+            self.octets += _octets_of(key)
+        self._by_link[key] = one
 
     def session_ended(self, session: Session) -> list[PendingExpiry]:
         """Removes and returns those whose timeout begins with the end of this session."""
         items = self._by_link.items()
         ended = [key for key, one in items if one.session is session and one.expires_at <= Loss.SESSION]
+        self.octets -= sum(map(_octets_of, ended))
         return [self._by_link.pop(key) for key in ended]
 
     def connection_lost(self) -> list[PendingExpiry]:
         """Removes and returns all: no policy names more than the connection."""
-        found, self._by_link = self._by_link, {}
+        found, self._by_link, self.octets = self._by_link, {}, 0
         return list(found.values())
+
+
+def _octets_of(key: tuple[str, str]) -> int:
+    return EXPIRY + octets_of_text(key[0]) + octets_of_text(key[1])
 
 
 class SubscriberLink:

@@ -36,6 +36,7 @@ from mqtt.decoder import REASONS_OF
 from mqtt.errors import RETURN_CODES
 from mqtt.kinds import CONNACK
 from router.border import REFUSED
+from router.core.holding import NETWORK
 from router.policies import ANONYMOUS, Identity
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class MqttConnection:
 
     __slots__ = (
         "_aliases", "_alias_maximum", "_authenticate", "_early", "_engine", "_output", "_wants_output", "address",
-        "identity", "incomplete_bytes", "limits", "named", "output_paused", "secure", "service", "session",
-        "unread_bytes", "user",
+        "identity", "incomplete_bytes", "incomplete_of", "limits", "named", "output_paused", "secure", "service",
+        "session", "unread_bytes", "user",
     )  # fmt: skip
 
     def __init__(self, service: Mqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
@@ -72,6 +73,7 @@ class MqttConnection:
         self.output_paused = False
         self.unread_bytes = 0
         self.incomplete_bytes = 0  # of a packet, as the router counts it
+        self.incomplete_of = NETWORK  # the user under whom it does
         self._authenticate = authenticate
         self._aliases: dict[str, int] = {}  # that we use
         self._early: list[Packet] = []  # sent before CONNACK, and not handled yet
@@ -97,7 +99,11 @@ class MqttConnection:
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.reader.buffered
         if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
-            self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
+            self.drop_incomplete(now)
+
+    def drop_incomplete(self, now: float) -> None:
+        """The router holds too much, and this connection has the most, or has sent the last of it."""
+        self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds too much of incomplete packets")
 
     def end_on_error(self, text: str) -> None:
         """Its input has met an error that nobody expects, or is refused. The session goes on with the next

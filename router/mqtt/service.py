@@ -6,6 +6,7 @@ Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a sessio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -18,7 +19,7 @@ from router.config import SHARED
 from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.filters import FilterIndex
-from router.mqtt.holding import SESSION, Holding, octets_of_will
+from router.mqtt.holding import SESSION, octets_of_will
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.messages import Messages
 from router.mqtt.publisher import LINK
@@ -94,7 +95,6 @@ class Mqtt:
         self.draining = False
         self.longest_name = LONGEST_NAME
         self.receive_maximum = IN_FLIGHT
-        self.holding = Holding(host.config.memory_limit)
         self._dirty: dict[MqttConnection, None] = {}
         self.busy: dict[Session, None] = {}  # which look at filters, in parts
         self._to_flush: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = {}
@@ -149,6 +149,13 @@ class Mqtt:
         """What is remembered of messages and topics, so that it need not be found again."""
         return self.messages.octets + self.filters.remembered.octets + self.topics.octets
 
+    def octets_by_user(self) -> Counter[str]:
+        """What sessions take."""
+        held: Counter[str] = Counter()
+        for session in self.sessions.values():
+            held[session.identity.user] += session.held
+        return held
+
     @property
     def is_far_over_memory_limit(self) -> bool:
         return self.core.payload_bytes >= DETACHED_AT * self.config.memory_limit
@@ -177,7 +184,6 @@ class Mqtt:
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
-        self.holding.set_limit(self.config.memory_limit)
         before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics, self.border, self._room)
         self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self._room)
@@ -281,7 +287,7 @@ class Mqtt:
             "connections": len(self.connections),
             "sessions": len(self.sessions),
             "present": present,
-            "session_bytes": self.holding.total,
+            "session_bytes": self.octets_by_user().total(),
             "retained_bytes": self.retained.table.octets,
             "remembered_bytes": self.octets,
         }
@@ -335,7 +341,7 @@ class Mqtt:
         expiry_s = min(float(asked), self.longest_session_s)
         session = self.sessions.get(container)
         octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
-        if not self.holding.has_room(connection.identity.user, octets):
+        if not self.core.holding.has_room(connection.identity.user, octets):
             self._admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
             connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
             return

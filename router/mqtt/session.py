@@ -119,7 +119,7 @@ class Session:
     def recount(self) -> None:
         """Its filters or its will have changed."""
         octets = 0 if self.ended else SESSION + self.filters.octets + octets_of_will(self.will)
-        self.service.holding.count(self.identity.user, octets - self.held)
+        self.core.holding.count(self.identity.user, octets - self.held)
         self.held = octets
 
     def take_lease(self, epoch: int, born: int, now: float) -> None:
@@ -356,7 +356,7 @@ class Session:
                 more = [address for address in addresses if address not in held]
                 # else a client could make addresses without end, at all routers
                 over = is_shared(options.topic_filter) and len(held) + len(more) > links
-                over = over or not self.service.holding.has_room(self.identity.user, octets_of_filter(one))
+                over = over or not self.core.holding.has_room(self.identity.user, octets_of_filter(one))
                 if over or any(too_many(self.filters.octets_with(one, address)) for address in addresses):
                     refusal = Reason.QUOTA_EXCEEDED
                 else:

@@ -23,6 +23,7 @@ from amqp10.termini import Source, Target
 from amqp10.types import Symbol
 from router.config import RouterConfig
 from router.core.counters import CountersByAddress
+from router.core.holding import Holding
 from router.core.map_parts import MapParts
 from router.core.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from router.links.client_connection import ClientConnection
@@ -42,7 +43,8 @@ class NotingCore:
         self.payload_bytes = 0
         self.addresses: dict[str, Any] = {}
         self.counters = CountersByAddress()
-        self.map_parts = MapParts(lambda when: None)
+        self.holding = Holding(1 << 30)
+        self.map_parts = MapParts(lambda when: None, self.holding)
         self.deferred = 0
         self.window = (1_000, 8 * MIB)
         self.credit = True

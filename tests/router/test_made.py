@@ -18,6 +18,7 @@ from tests.router.neighbours import Neighbours
 from tests.router.sizes import Size
 
 CYCLES, MANY = 100, 10_000
+AT_ONCE = 100  # cycles, after which it is waited until what was made is forgotten
 SPARE = 16
 """Objects that a router may have more of: numbers become larger than those that Python has once for all."""
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
@@ -29,6 +30,8 @@ def cycles(network: Neighbours, client: Client, kind: Kind, numbers: range) -> N
         gone()
         network.exchange()
         client.events.clear()
+        if (number + 1) % AT_ONCE == 0:
+            network.sleep(FORGOTTEN_S)
     network.sleep(FORGOTTEN_S)
 
 
@@ -45,6 +48,8 @@ def stays_as_large(kind: Kind, number: int) -> None:
     for earlier, later in zip(before, sizes(made), strict=True):
         assert later.number <= earlier.number + SPARE, later.grown_since(earlier)
         assert later.octets <= earlier.octets * 1.05
+    for router in (made.a, made.b):
+        router.check_invariants()
 
 
 @each_kind

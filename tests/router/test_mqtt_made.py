@@ -35,7 +35,8 @@ def stays_as_large(kind: Kind, number: int) -> None:
     assert payload == [each.core.payload_bytes for each in (network.a, network.b)]
     for each in (network.a, network.b):
         assert not each.mqtt.connections
-        assert each.mqtt.holding.total == each.incomplete_bytes == 0
+        each.check_invariants()
+        assert each.mqtt.status()["session_bytes"] == each.incomplete_bytes == 0
 
 
 @each_kind

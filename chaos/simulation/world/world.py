@@ -168,7 +168,7 @@ class World(Routers):
             yield name, site.router.core.check_invariants
             yield name, site.network.check_invariants
             for client in site.router.connections:
-                yield name, client.connection.check_invariants
+                yield name, client.check_invariants
             for _, other in alive[place + 1 :]:
                 yield name, partial(site.network.sessions.check_against, other.network.sessions)
 
