@@ -177,6 +177,12 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
     Metric("onceway_payload_bytes", "gauge", "Payload that is kept, bounded by memory_limit", _said("payload_bytes")),
     Metric("onceway_incomplete_bytes", "gauge", "Incomplete messages and frames", _said("incomplete_bytes")),
     Metric("onceway_unread_bytes", "gauge", "Output that clients have not read", _said("unread_bytes")),
+    Metric(
+        "onceway_held_bytes",
+        "gauge",
+        "What clients have made, from connections and links to names and addresses, bounded by memory_limit",
+        _said("held_bytes"),
+    ),
     Metric("onceway_entries", "gauge", "Names known, and deliveries found by tag", _said("entries")),
     Metric("onceway_sessions_closed_for_memory", "gauge",
            "Client sessions whose incoming window is closed at the memory limit", _said("sessions_closed_for_memory")),

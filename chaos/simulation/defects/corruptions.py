@@ -8,6 +8,7 @@ another router comes in.
 from __future__ import annotations
 
 from amqp10.incoming import Incoming
+from amqp10.link import Link
 from amqp10.sender import SenderLink
 from chaos.simulation.defects.taking import Patch, always
 from interrouter.session import Session, Sessions
@@ -25,6 +26,7 @@ from router.core.publisher import Batch, Publisher
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
 from router.core.subscriber import Subscriber
+from router.core.subscription_directory import SubscriptionDirectory
 
 
 def keep_one_byte(self: Segments, start: int, stop: int) -> int:
@@ -134,6 +136,13 @@ def grant_one_frame_more(self: Incoming) -> int:
     return self.left
 
 
+def count_what_comes(self: SubscriptionDirectory, name: m.SubscriptionName, more: int) -> None:
+    COUNT(self, name, max(more, 0))
+
+
+COUNT = SubscriptionDirectory._count
+
+
 def keep_credit(self: SenderLink) -> None:
     self.session.outgoing.drop(self)
 
@@ -142,6 +151,10 @@ def keep_credit(self: SenderLink) -> None:
 STATES: dict[str, tuple[list[Patch], str]] = {
     # a byte of payload is counted that nobody keeps: the memory limit comes nearer with each message
     "state_counts_a_byte_too_many": ([(Segments, "forget", keep_one_byte)], "together"),
+    # a link that has gone counts for its connection: it may have fewer and fewer
+    "state_counts_links_that_have_gone": ([(Link, "_left", always(None))], "together"),
+    # a subscription that is forgotten counts for its user for ever
+    "state_counts_names_that_have_gone": ([(SubscriptionDirectory, "_count", count_what_comes)], "expiry"),
     # a log counts forgotten positions as live, and never gives their segment back
     "state_keeps_what_it_forgets": ([(Segments, "forget", forget_and_keep)], "together"),
     # a record is owed to a subscription that nobody will ask before it is done
