@@ -625,7 +625,7 @@ class Core:
     @property
     def deferred(self) -> int:
         """Returns how many attaches wait until this router is booted, or established, with their maps' entries."""
-        maps = [each.unsettled for each in self.startup.publishers.values()]
+        maps: list[object] = [each.unsettled for each in self.startup.publishers.values()]
         maps += [each.unsettled for each in self.startup.subscribers.values()]
         return len(maps) + sum(len(each) for each in maps if isinstance(each, Mapping))
 

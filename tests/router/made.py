@@ -164,7 +164,7 @@ def _subscriber(network: Neighbours, client: Client, number: int) -> Gone:
 
 
 def _durable_subscription_that_is_deleted(network: Neighbours, client: Client, number: int) -> Gone:
-    asked = {"source": Source("t", expiry_policy=Symbol("never"), durable=2)}
+    asked: Any = {"source": Source("t", expiry_policy=Symbol("never"), durable=2)}
     client.receiver(f"s{number}", **asked).detach(None, closed=False)
     network.exchange()
     return _link(client.receiver(f"s{number}", **asked))

@@ -158,4 +158,4 @@ def subscribe(client: Client, *filters: str, qos: int = 2, packet_id: int = 1, *
 
 
 def texts(packets: list[Packet] | list[Publish]) -> list[bytes]:
-    return [each.payload for each in packets if isinstance(each, Publish)]
+    return [bytes(each.payload) for each in packets if isinstance(each, Publish)]

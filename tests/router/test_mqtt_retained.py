@@ -46,7 +46,7 @@ class Store:
         self.answers = True
         core = world.router.core
         self.attach = SubscriberAttach(*STORE, "retained", epoch=1, timeout_s=1e9, expiry_policy="never")
-        core.attach_subscriber(self, self.attach, world.now)  # type: ignore[arg-type]
+        core.attach_subscriber(self, self.attach, world.now)
         world.settle()
         self.work()
 
@@ -77,7 +77,7 @@ class Store:
         core, now = self.world.router.core, self.world.now
         accepted = 0
         while accepted < self.count:
-            core.subscriber_disposition(self, accepted, self.count - 1, Outcome.ACCEPTED, True, now)  # type: ignore[arg-type]
+            core.subscriber_disposition(self, accepted, self.count - 1, Outcome.ACCEPTED, True, now)
             accepted = self.count
             self.world.settle()
             asked, self.asked = self.asked, []
@@ -121,7 +121,7 @@ def subscribe(client: Client, text: str, qos: int = 2, handling: int = 0, *, kep
 
 
 def shown(messages: list[Publish]) -> list[tuple[str, bytes, int, bool]]:
-    return [(each.topic, each.payload, each.qos, each.retain) for each in messages]
+    return [(each.topic, bytes(each.payload), each.qos, each.retain) for each in messages]
 
 
 def test_the_last_message_of_a_topic_comes_after_suback(world: World, store: Store) -> None:
