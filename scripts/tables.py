@@ -73,7 +73,7 @@ def waits_table() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in waits.TABLE:
         bound = row.bound if isinstance(row.bound, str) else f"{row.bound:g} s"
-        keys = ", ".join(f"`{key}`" for key in row.keys)
+        keys = ", ".join(f"`{key}`" for key in row.keys if f"`{key}`" not in bound)
         told = row.told.replace(waits.METRIC, f"`{waits.METRIC}`")
         cells = (f"`{row.name}`", row.what, f"{bound} ({keys})" if keys else bound, row.then, told)
         yield f"| {' | '.join(cells)} | {', '.join(f'`{each}`' for each in where[row.name])} |"
