@@ -17,6 +17,7 @@ from edges.pipe import metrics as pipe
 from onceway.base import waits
 from onceway.base.metrics import Metric
 from onceway.operate import metrics as router
+from onceway.operate import waits as core
 from onceway.operate.status import RECORDS
 from onceway.spark.source import service
 from onceway.topology import reference
@@ -69,14 +70,17 @@ def _tls(row: Listener) -> str:
 
 def waits_table() -> Iterator[str]:
     where = places.by_row()
+    for place, row in core.TIMERS.items():
+        if (package := place.rpartition("/")[0]) not in where.setdefault(row.name, []):
+            where[row.name].append(package)
     yield "| wait | for what | bound | what happens then | told by | where |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for row in waits.TABLE:
+    for row in (*waits.TABLE, *core.TABLE):
         bound = row.bound if isinstance(row.bound, str) else f"{row.bound:g} s"
         keys = ", ".join(f"`{key}`" for key in row.keys if f"`{key}`" not in bound)
         told = row.told.replace(waits.METRIC, f"`{waits.METRIC}`")
         cells = (f"`{row.name}`", row.what, f"{bound} ({keys})" if keys else bound, row.then, told)
-        yield f"| {' | '.join(cells)} | {', '.join(f'`{each}`' for each in where[row.name])} |"
+        yield f"| {' | '.join(cells)} | {', '.join(f'`{each}`' for each in where.get(row.name, ['router']))} |"
 
 
 TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {

@@ -13,6 +13,7 @@ waits for whatever its caller wants says `waits.CALLER`; then its calls are plac
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("onceway", "edges", "pyspark_onceway")
 TABLE: Final = "onceway.base.waits"
 CALLER: Final = "CALLER"
+NAMES: Final = re.compile(r"^from onceway\.base(?:\.waits import| import .*\bwaits\b)", re.MULTILINE)
+"""An import of the table."""
 
 BLOCKING: Final = frozenset({  # whatever they are called on
     "accept4", "check_call", "check_output", "communicate", "create_connection", "create_future", "flock",
@@ -158,6 +161,23 @@ def _first(value: ast.expr) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
+def rows(module: Module, nodes: Sequence[ast.AST]) -> set[str]:
+    """The rows that are named there."""
+    found: set[str] = set()
+    for top in nodes if module.table or module.rows else ():
+        for node in ast.walk(top):
+            if isinstance(node, ast.Name) and node.id in module.rows and node.id.isupper():
+                found.add(node.id)
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in module.table
+                and node.attr.isupper()
+            ):
+                found.add(node.attr)
+    return found
+
+
 class Walk:
     """Every place of `modules`; `found` has them after the walk.
 
@@ -189,28 +209,12 @@ class Walk:
             self._pass_on(module, module.tree.body)
         self.found = [place for module in modules for place in self._in(module, module.tree, frozenset())]
 
-    def rows(self, module: Module, nodes: Sequence[ast.AST]) -> set[str]:
-        """The rows that are named there."""
-        found: set[str] = set()
-        for top in nodes if module.table or module.rows else ():
-            for node in ast.walk(top):
-                if isinstance(node, ast.Name) and node.id in module.rows and node.id.isupper():
-                    found.add(node.id)
-                elif (
-                    isinstance(node, ast.Attribute)
-                    and isinstance(node.value, ast.Name)
-                    and node.value.id in module.table
-                    and node.attr.isupper()
-                ):
-                    found.add(node.attr)
-        return found
-
     def _pass_on(self, module: Module, body: list[ast.stmt], made: str = "") -> None:
         """made: the class whose body it is."""
         for node in body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            if CALLER in self.rows(module, [*node.body, *node.decorator_list]):
+            if CALLER in rows(module, [*node.body, *node.decorator_list]):
                 name = made if node.name == "__init__" else node.name
                 (module.passed_on if name.startswith("_") else self.passed_on).add(name)
 
@@ -221,10 +225,10 @@ class Walk:
         """The places in `node`; `within`: the rows of what is around it in the same function."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
-                marked = self.rows(module, getattr(node, "decorator_list", []))
+                marked = rows(module, getattr(node, "decorator_list", []))
                 within = frozenset(marked)
             case ast.With(items=items) | ast.AsyncWith(items=items):
-                own = within | self.rows(module, [item.context_expr for item in items])
+                own = within | rows(module, [item.context_expr for item in items])
                 for item in items:
                     if self._holds(module, item.context_expr, isinstance(node, ast.AsyncWith)):
                         yield self._place(module, item.context_expr, own)
@@ -239,23 +243,23 @@ class Walk:
                 if self._waits(module, value):
                     yield self._place(module, value, within)
                 if isinstance(value, ast.Call):  # not a place twice
-                    within = within | self.rows(module, [value.func])
+                    within = within | rows(module, [value.func])
                     for inner in [value.func, *value.args, *(each.value for each in value.keywords)]:
                         yield from self._in(module, inner, within)
                     return
             case ast.Call() if self._blocks(module, node) and not _at_once(node):
                 yield self._place(module, node, within)
         if isinstance(node, ast.Call):
-            within = within | self.rows(module, [node.func])
+            within = within | rows(module, [node.func])
         for inner in ast.iter_child_nodes(node):
             yield from self._in(module, inner, within)
 
     def _place(self, module: Module, node: ast.expr, within: frozenset[str]) -> Place:
-        rows = within | self.rows(module, [node])
+        named = within | rows(module, [node])
         for each in ast.walk(node):
             if isinstance(each, ast.Name | ast.Attribute):
-                rows |= module.rows_of(_last(each))
-        return Place(module.path, node.lineno, " ".join(ast.unparse(node).split())[:100], frozenset(rows))
+                named |= module.rows_of(_last(each))
+        return Place(module.path, node.lineno, " ".join(ast.unparse(node).split())[:100], frozenset(named))
 
     def _waits(self, module: Module, value: ast.expr) -> bool:
         """An await of it waits for others."""
@@ -272,7 +276,7 @@ class Walk:
                 name = _last(func)
                 if name == "sleep":
                     return False
-                if self.rows(module, [func]):
+                if rows(module, [func]):
                     return True  # a row that says so
                 if name == "map":
                     return not self._is_own(module, ast.Call(args[0], [], []))
@@ -337,9 +341,12 @@ def _at_once(call: ast.Call) -> bool:
     )
 
 
+def files() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
 def modules() -> list[Module]:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [Module(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in files]
+    return [Module(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in files()]
 
 
 @cache
@@ -361,9 +368,13 @@ def without_a_row(found: Iterable[Place]) -> Iterator[str]:
 def by_row() -> dict[str, list[str]]:
     """The packages in which each row is waited for, by its name."""
     found: dict[str, list[str]] = {row.name: [] for row in waits.TABLE}
-    for module in walk().modules:
+    for path in files():
+        text = path.read_text(encoding="utf-8")
+        if NAMES.search(text) is None:
+            continue
+        module = Module(str(path.relative_to(ROOT)), ast.parse(text))
         package = module.path.rpartition("/")[0]
-        for row in walk().rows(module, [module.tree]):
+        for row in rows(module, [module.tree]):
             if package not in found.setdefault(row.lower(), []):
                 found[row.lower()].append(package)
     return found

@@ -128,7 +128,7 @@ HTTP_STOP: Final = Wait("answers that are under way when a listener stops", 1.0,
 
 PASSWORD: Final = Wait(
     "a thread that compares a password", "`handshake_timeout`", "the client is refused",
-    '`onceway_refused_connections_total{reason="handshake_timeout"}`', ("handshake_timeout",),
+    '`onceway_limit_reached_total{limit="handshake_timeout"}`', ("handshake_timeout",),
 )  # fmt: skip
 TOKEN_KEYS: Final = Wait("the keys of tokens from their URL", 5.0, "the old ones stay", METRIC)
 TRUNK_DIAL: Final = Wait(
@@ -151,7 +151,7 @@ GOODBYE: Final = Wait(
 )
 SUMS: Final = Wait(
     "sums for a page of the admin listener that are being made", 1.0, "the page has the last ones, with their age",
-    "`onceway_document_age_seconds`",
+    "`sums_age_s`",
 )  # fmt: skip
 
 # --- processes of one host
@@ -325,9 +325,11 @@ BUS_STOP: Final = Wait(
     "the store, when an edge of the bus stops", 2.0, "the others notice that it is silent", "their log"
 )
 BUS_REQUESTS: Final = Wait("requests that are under way when the bus stops", 2.0, "they are cut", "the client's error")
-BUS_BATCHES: Final = Wait("batches that are under way when the bus stops", 5.0, "they are sent again", "`bus` metrics")
+BUS_BATCHES: Final = Wait(
+    "batches that are under way when the bus stops", 5.0, "they are sent again", "`onceway_bus_queue_events`"
+)
 BUS_ROLE: Final = Wait(
-    "the role to store what comes", "another edge that has it is silent for 3 s", "this one has it", "`shares`"
+    "the role to store what comes", "another edge that has it is silent for 3 s", "this one has it", "`bus_roles`"
 )
 BUS_SPEAKS: Final = Wait(
     "the end of that role", "a beat that is not in the store in time", "another edge may have it", "`bus_again`"

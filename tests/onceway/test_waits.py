@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import fcntl
+import inspect
 import os
 import re
 import socket
@@ -24,10 +25,15 @@ from onceway.access.tokens import Tokens
 from onceway.base import locks, waits
 from onceway.console import Console, View
 from onceway.host.forks import Forks
+from onceway.operate import waits as core
 from onceway.operate.control import ControlSocket, socket_path
 from onceway.topology.reference import by_title
 from onceway.topology.sasl import TokenRules
+from router.core import messages
+from scripts.tables import METRICS
 from scripts.waits import ROOT, Module, Walk, by_row, walk, without_a_row
+
+CODE = [path for at in ("router", "interrouter", "onceway", "edges") for path in (ROOT / at).rglob("*.py")]
 
 
 def test_each_wait_has_a_row() -> None:
@@ -38,7 +44,7 @@ def test_each_row_is_waited_for_somewhere() -> None:
     assert [name for name, where in by_row().items() if not where] == []
 
 
-@pytest.mark.parametrize("row", waits.TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [*waits.TABLE, *core.TABLE], ids=lambda row: row.name)
 def test_a_row_says_what_ends_it_and_by_which_key(row: waits.Wait) -> None:
     assert row.what
     assert row.bound
@@ -48,6 +54,36 @@ def test_a_row_says_what_ends_it_and_by_which_key(row: waits.Wait) -> None:
     for key in row.keys:
         name = key.rpartition(" ")[2]
         assert name in settings or f'"{name}"' in options, key
+
+
+def test_metrics_and_events_that_tell_of_waits_exist() -> None:
+    known = {metric.name for table in METRICS.values() for metric in table}
+    events = set(re.findall(r'"([a-z]+_[a-z_]+)"', "".join(path.read_text() for path in CODE)))
+    for row in (*waits.TABLE, *core.TABLE):
+        for name in re.findall(r"`([a-z]+_[a-z_]+)\b", row.told) + re.findall(r"\bonceway_[a-z_]+", row.told):
+            assert name in (known if name.startswith("onceway_") else events), f"{row.name}: {name}"
+
+
+def test_each_timer_of_the_cores_has_a_row_or_is_no_wait() -> None:
+    constants = {
+        f"{path.relative_to(ROOT)} {name}"
+        for package in ("amqp10", "mqtt", "router", "interrouter")
+        for path in (ROOT / package).rglob("*.py")
+        for name in re.findall(r"^_?([A-Z_]+_S)\b.*=", path.read_text(), re.MULTILINE)
+    }
+    assert constants == core.TIMERS.keys() | core.PACES
+    assert not core.TIMERS.keys() & core.PACES
+    assert set(core.TIMERS.values()) | set(core.QUESTIONS.values()) <= {*waits.TABLE, *core.TABLE}
+    timers = {"heartbeat", "dead_after", "discovery", "proof_after", "subscription_timeout", "publisher_timeout"}
+    assert timers <= {key for row in core.TABLE for key in row.keys}
+
+
+def test_each_question_to_another_router_has_a_row() -> None:
+    found = inspect.getmembers(messages, inspect.isclass)
+    answers = [re.match(r"Answers an? ([A-Z]+)\.|Answers an? ([A-Z]+)", kind.__doc__ or "") for _, kind in found]
+    asked = {match[1] or match[2] for match in answers if match}
+    asked |= {name.upper() for name, _ in found for end in ("Ack", "ed") if hasattr(messages, name + end)}
+    assert asked == {name.upper() for name in core.QUESTIONS}
 
 
 def found(text: str) -> list[tuple[str, frozenset[str]]]:
