@@ -373,6 +373,7 @@ class Router:
         for connection in dirty:
             if connection.connection.closed:
                 self.connections.pop(connection, None)
+                connection.release()  # also where its end has met an error
         return [*dirty, *self.mqtt.take_dirty()]
 
     # --- peers

@@ -601,6 +601,9 @@ class Core:
         self._first_position = max(self._first_position, address.records.log.end)
         del self.addresses[address.name]
         self.holding.count(address.made_by, -octets_of_address(address.name))
+        for entries in (address.publishers, address.subscriptions):  # declared ones may have stayed
+            for user, octets in entries.octets_by_user().items():
+                self.holding.count(user, -octets)
         self.shares.dropped(address.name)
         self._due.pop(address, None)
         self._touched.pop(address, None)

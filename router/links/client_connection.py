@@ -574,9 +574,8 @@ class ClientConnection:
         self.router.admission.disconnected(self, self.user)
         self.resume_output()
         self.lost(now)
-        self.core.holding.count(self.identity.user, -self.held)
+        self.release()
         self.user = None
-        self.held = 0
 
     def _begun(self, event: SessionBegun, now: float) -> None:
         begin = event.session.remote_begin
@@ -617,10 +616,15 @@ class ClientConnection:
     def count_held(self) -> None:
         """What it has made has changed, perhaps."""
         self._held_size = self.connection.held_size
-        if self.user is not None:
+        if self.user is not None and not self.connection.closed:
             held = self.octets()
             self.core.holding.count(self.user, held - self.held)
             self.held = held
+
+    def release(self) -> None:
+        """It has ended."""
+        self.core.holding.count(self.identity.user, -self.held)
+        self.held = 0
 
     def octets(self) -> int:
         names = octets_of_text(self.container) + octets_of_text(self.user or "")
@@ -628,7 +632,8 @@ class ClientConnection:
 
     def check_invariants(self) -> None:
         self.connection.check_invariants()
-        if self.user is not None and not (self in self.router.dirty or self in self.router.deferred_output):
+        waits = self in self.router.dirty or self in self.router.deferred_output
+        if self.user is not None and not (self.connection.closed or waits):
             assert self.held == self.octets(), f"{self.held} octets counted, {self.octets()} held"
         else:
             assert self.user is not None or not self.held
