@@ -64,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(prog="bench cycles", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--kinds", default="", help="those whose names have this in them")
-    parser.add_argument("--first", type=int, default=1_000, help="cycles before it measures")
+    parser.add_argument(
+        "--first", type=int, default=3_000, help="cycles before it measures: until then the heap grows to its size"
+    )
     parser.add_argument("--cycles", type=int, default=10_000)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args(arguments)
