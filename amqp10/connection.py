@@ -134,6 +134,7 @@ class Connection:
         events: list[Event] = []
         state = self._state
         reader = self.reader
+        reader.unread = False
         if state is CLOSED or not (data or reader.more):
             return events
         self._now = self.last_read = self._silent_since = now
@@ -143,7 +144,7 @@ class Connection:
                 offset = reader.read_large(data, events)
             else:
                 data = reader.join(data)
-        if reader.unreadable or not data:
+        if reader.unreadable or not (data or reader.rest):
             return events
         if state is HANDSHAKE:
             try:

@@ -38,7 +38,7 @@ _pack_u32: Final = U32.pack
 # By value, or by length: nearly all are small.
 _UINT8: Final = [b"\x43", *(bytes((0x52, value)) for value in range(1, 256))]
 _ULONG8: Final = [b"\x44", *(bytes((0x53, value)) for value in range(1, 256))]
-_BINARY8: Final = [bytes((0xA0, size)) for size in range(256)]
+BINARY8: Final = [bytes((0xA0, size)) for size in range(256)]
 _STRING8: Final = [bytes((0xA1, size)) for size in range(256)]
 _SYMBOL8: Final = [bytes((0xA3, size)) for size in range(256)]
 
@@ -90,7 +90,7 @@ def encode_ulong(value: int) -> bytes:
 def encode_binary(value: bytes) -> bytes:
     size = len(value)
     if size < 256:
-        return _BINARY8[size] + value
+        return BINARY8[size] + value
     return b"\xb0" + _size(size) + value
 
 

@@ -7,7 +7,7 @@ termini have files of their own and are imported from here as well. Next: frames
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from amqp10.composite import (
     wrong_type,
 )
 from amqp10.decoder import MAX_FIELD_VALUES, check_end, compound_head, decode_value, skip_value
-from amqp10.encoder import encode_binary, encode_map
+from amqp10.encoder import BINARY8, encode_binary, encode_map
 from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.outcomes import (
     ACCEPTED,
@@ -79,8 +79,85 @@ _SND_MODE: Final = within(0, 2, UBYTE)
 _RCV_MODE: Final = within(0, 1, UBYTE)
 
 
-def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[bytes, DeliveryState | None], int]:
-    """An unsettled map (AMQP 2.7.3), read straight into a dict, as it may have a hundred thousand entries."""
+LONG_MAP: Final = 4096
+"""Bytes of an unsettled map: a longer one is read when its owner says so."""
+
+
+class UnreadMap(Mapping[bytes, Any]):
+    """An unsettled map as it came. `read` reads it in parts; whoever looks at an entry before has it read to its end.
+
+    Attributes:
+        entries: What has been read.
+        convert: Of a state, what `entries` is to have; None: the state itself. For the owner, before it reads.
+    """
+
+    __slots__ = ("_at", "_buf", "_left", "_size", "_stop", "_where", "convert", "entries")
+
+    def __init__(self, buf: bytes, offset: int, stop: int, size: int, where: str) -> None:
+        """size: how many entries there are."""
+        self._buf = buf
+        self._at = offset
+        self._stop = stop
+        self._size = self._left = size
+        self._where = where
+        self.convert: Callable[[DeliveryState | None], Any] | None = None
+        self.entries: dict[bytes, Any] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, tag: bytes) -> Any:
+        return self.read(self._left)[tag]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.read(self._left))
+
+    @property
+    def unread(self) -> int:
+        """How many entries are left to be read."""
+        return self._left
+
+    def read(self, most: int) -> dict[bytes, Any]:
+        """Read so many more entries; returns all that have been read.
+
+        Raises:
+            DecodeError: It is malformed.
+        """
+        buf, offset, stop, where, convert = self._buf, self._at, self._stop, self._where, self.convert
+        unsettled, read_tag = self.entries, DELIVERY_TAG.read
+        count = min(most, self._left)
+        for _ in range(count):
+            if offset >= stop:
+                raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
+            key_at = offset
+            size = buf[offset + 1] if buf[offset] == 0xA0 and offset + 2 <= stop else 255
+            if size <= MAX_TAG and offset + 2 + size <= stop:
+                tag = buf[offset + 2 : offset + 2 + size]
+                offset += 2 + size
+            else:
+                tag, offset = read_tag(buf, offset, stop, where)
+            if tag in unsettled:
+                raise DecodeError(DECODE_ERROR, f"{where} has the delivery-tag {tag!r} twice", key_at)
+            if offset >= stop:
+                raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
+            state: DeliveryState | None = None
+            if buf[offset] == 0x40:
+                offset += 1
+            elif buf[offset : offset + 4] == _ACCEPTED and offset + 4 <= stop:
+                state = ACCEPTED
+                offset += 4
+            else:
+                state, offset = read_state(buf, offset, stop, where)
+            unsettled[tag] = state if convert is None else convert(state)
+        self._at = offset
+        self._left -= count
+        if not self._left:
+            check_end(offset, stop)
+        return unsettled
+
+
+def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[Mapping[bytes, Any], int]:
+    """An unsettled map (AMQP 2.7.3): it may have a hundred thousand entries."""
     at = offset
     code = buf[offset]
     if code not in (0xC1, 0xD1):
@@ -88,39 +165,17 @@ def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[dict
     offset, stop, count = compound_head(buf, offset + 1, end, code == 0xD1, at)
     if count & 1 or count > stop - offset:
         raise DecodeError(DECODE_ERROR, f"{where} cannot have {count} entries in {stop - offset} bytes", at)
-    read_tag = DELIVERY_TAG.read
-    unsettled: dict[bytes, DeliveryState | None] = {}
-    for _ in range(count >> 1):
-        if offset >= stop:
-            raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
-        key_at = offset
-        size = buf[offset + 1] if buf[offset] == 0xA0 and offset + 2 <= stop else 255
-        if size <= MAX_TAG and offset + 2 + size <= stop:
-            tag = buf[offset + 2 : offset + 2 + size]
-            offset += 2 + size
-        else:
-            tag, offset = read_tag(buf, offset, stop, where)
-        if tag in unsettled:
-            raise DecodeError(DECODE_ERROR, f"{where} has the delivery-tag {tag!r} twice", key_at)
-        if offset >= stop:
-            raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
-        if buf[offset] == 0x40:
-            unsettled[tag] = None
-            offset += 1
-        elif buf[offset : offset + 4] == _ACCEPTED and offset + 4 <= stop:
-            unsettled[tag] = ACCEPTED
-            offset += 4
-        else:
-            unsettled[tag], offset = read_state(buf, offset, stop, where)
-    check_end(offset, stop)
-    return unsettled, stop
+    unread = UnreadMap(buf, offset, stop, count >> 1, where)
+    return unread if stop - at > LONG_MAP else unread.read(count), stop
 
 
 def _write_unsettled(unsettled: Mapping[bytes, DeliveryState | None]) -> bytes:
-    entries: list[bytes] = []
-    for tag, state in unsettled.items():
-        value = b"\x40" if state is None else _ACCEPTED if state is ACCEPTED else write_state(state)
-        entries += (encode_binary(tag), value)
+    states = unsettled.values()
+    different = {id(state): state for state in states}  # they are few
+    encoded = {key: b"\x40" if state is None else write_state(state) for key, state in different.items()}
+    entries = [b""] * (2 * len(states))
+    entries[::2] = [BINARY8[len(tag)] + tag if len(tag) < 256 else encode_binary(tag) for tag in unsettled]
+    entries[1::2] = [encoded[id(state)] for state in states]
     return encode_map(entries)
 
 

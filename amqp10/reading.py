@@ -23,16 +23,21 @@ from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtoc
 from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
-from amqp10.performatives import Disposition, Flow, Transfer, decode_performative
+from amqp10.performatives import Attach, Disposition, Flow, Transfer, UnreadMap, decode_performative
 from amqp10.settings import BEFORE_LOGIN, VALUES_BEFORE_LOGIN
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
+from amqp10.unsettled import MOST_RANGES
 
 if TYPE_CHECKING:
     from amqp10.connection import Connection
     from amqp10.events import Event
     from amqp10.incoming import Incoming
+    from amqp10.outcomes import DeliveryState
     from amqp10.session import Session
 
+_TOLD: Final = 3  # times as dear is what comes of it: an event that is told
+_WITH_DISPOSITION: Final = 1 + _TOLD
+_ENDLESS: Final = 1 << 60
 _SLOW: Final = 32  # times as dear as a disposition is an attach, at most
 _PIECE: Final = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
 _SHAPES: Final = 3072  # remembered per connection, with their meanings, at most: some for each of 1,024 links
@@ -51,7 +56,8 @@ class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
     __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_stranger",
-                 "_wanted", "budget", "buffered", "frames", "more", "shapes", "unreadable")  # fmt: skip
+                 "_wanted", "budget", "buffered", "frames", "more", "rest", "shapes", "unread",
+                 "unreadable")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -63,9 +69,15 @@ class Reader:
         """Input can't be decoded any more: where the next frame begins, or what it means, is unknown."""
         self.budget = 0
         """Frames that are processed at once, about: dispositions and flows of known shapes count as one, transfers of
-        known shapes as none, others as 32. 0: all that have come."""
+        known shapes as none, others as 32, and each event that comes of them as three. 0: all that have come. An attach
+        with a long unsettled map is the last that is processed; the map is an `UnreadMap`, which is for the owner to
+        read before it goes on."""
         self.more = False
         """The budget was used up, and complete frames are held: give the connection b"" to go on with them."""
+        self.rest: list[tuple[Session, bool, int, int, DeliveryState | None, bool]] = []
+        """Dispositions that are not done to their end, in order: before that nothing else is read."""
+        self.unread = False
+        """The last input had a map that is for the owner to read."""
         self._chunks: list[bytes] = []
         self.buffered = 0
         """Bytes held of a frame whose end has not arrived."""
@@ -131,6 +143,7 @@ class Reader:
         self._chunks = []
         self.buffered = 0
         self.more = False
+        self.rest = []
 
     def forget_shapes(self) -> None:
         """Links or sessions have changed: a shape may belong to another link now."""
@@ -154,32 +167,53 @@ class Reader:
         begins."""
         end = len(buf)
         self.more = False
-        left = self.budget or _SLOW * end  # more than there can be
+        left = self.budget or _ENDLESS
+        if self.rest:
+            left -= self._take_rest(left, events)
         while end - offset >= FRAME_HEAD_SIZE:
             size: int = _unpack_size(buf, offset)[0]
             stop = offset + size
             if stop > end and size <= self._max_frame_size:
                 break
-            if left <= 0 and stop <= end:  # what breaks the rules is not waited for: it never becomes whole
+            if (left <= 0 or self.rest or self.unread) and stop <= end:  # what breaks the rules never becomes whole
                 self.more = True
                 break
             start = offset
             try:
                 if size >= _SMALLEST_SHAPED and stop <= end:
-                    before = self.frames
-                    offset = self._take_shaped(buf, offset, end, stop, events)
+                    before, told = self.frames, len(events)
+                    offset = self._take_shaped(buf, offset, end, stop, left, events)
                     if offset != start:
+                        left -= _TOLD * (len(events) - told)
                         if buf[start + 10] != _TRANSFER:
                             left -= self.frames - before
+                        if self.rest:
+                            left -= self._take_rest(left, events)
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
                 offset = stop
                 left -= _SLOW
                 self._read_frame(buf, start, stop, events)
+                if self.rest:
+                    left -= self._take_rest(left, events)
             except RemoteProtocolError as violation:
                 self._connection._violated(violation, events)
             if self.unreadable or self._connection.closed:
                 return end
+        if self.rest:
+            self.more = True
         return offset
+
+    def _take_rest(self, left: int, events: list[Event]) -> int:
+        """Goes on with the dispositions that are left, as far as the budget goes, which is nowhere near what one may
+        take; returns what that has taken of it."""
+        spent = 0
+        while self.rest and spent < left:
+            rest, self.rest = self.rest, []
+            told = len(events)
+            for session, is_receiver, first, last, state, settled in rest:
+                session._received_disposition(is_receiver, first, last, state, settled, events)
+            spent += MOST_RANGES + _TOLD * (len(events) - told)
+        return spent
 
     def _take_large(self, parts: list[Part], events: list[Event]) -> bool:
         """Process a transfer frame in parts. False, and nothing done, if it is another frame."""
@@ -202,22 +236,26 @@ class Reader:
             self._connection._violated(violation, events)
         return True
 
-    def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, events: list[Event]) -> int:
-        """Process frames of known shapes; return the end of the last one."""
+    def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, left: int, events: list[Event]) -> int:
+        """Process frames of known shapes, as many as the budget has if each is told of; return the end of the last
+        one."""
         code = buf[offset + 10]
+        most = left // _WITH_DISPOSITION or 1
         if code == _TRANSFER:
             shape = self._shapes.get(shape_key(buf, offset))
             if shape is None:
                 return offset
             incoming: Incoming = shape.link.session.incoming
             # room for enough pairs of frames as large as these two
-            if buf[stop + 8 : stop + 11] == DISPOSITION_START and end - offset >= PAIRS_FROM * (
-                stop - offset + _unpack_size(buf, stop)[0]
-            ):
-                known = self._dispositions.get(disposition_key(buf, stop))
+            if buf[stop + 8 : stop + 11] == DISPOSITION_START:
+                pair = stop - offset + _unpack_size(buf, stop)[0]
+                known = (
+                    self._dispositions.get(disposition_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
+                )
                 if known is not None:
+                    last = min(end, offset + max(most, PAIRS_FROM) * pair)
                     after, pairs = incoming.take_pairs(
-                        buf, offset, end, shape, stop - offset, known, True, self._max_frame_size, events
+                        buf, offset, last, shape, stop - offset, known, True, self._max_frame_size, events
                     )
                     if pairs:
                         self.frames += 2 * pairs
@@ -229,21 +267,20 @@ class Reader:
             known = self._dispositions.get(disposition_key(buf, offset))
             if known is None:
                 return offset
-            if buf[stop + 8 : stop + 11] == TRANSFER_START and end - offset >= PAIRS_FROM * (
-                stop - offset + _unpack_size(buf, stop)[0]
-            ):
-                shape = self._shapes.get(shape_key(buf, stop))
+            if buf[stop + 8 : stop + 11] == TRANSFER_START:
+                pair = stop - offset + _unpack_size(buf, stop)[0]
+                shape = self._shapes.get(shape_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
                 if shape is not None:
                     incoming = shape.link.session.incoming
+                    last = min(end, offset + max(most, PAIRS_FROM) * pair)
                     after, pairs = incoming.take_pairs(
-                        buf, offset, end, shape, _unpack_size(buf, stop)[0], known, False, self._max_frame_size, events
+                        buf, offset, last, shape, _unpack_size(buf, stop)[0], known, False, self._max_frame_size, events
                     )
                     if pairs:
                         self.frames += 2 * pairs
                         return after
             ranges: list[Range] = []
-            some = min(end, offset + self.budget * known.size) if self.budget else end
-            after = take_dispositions(buf, offset, some, known, ranges)
+            after = take_dispositions(buf, offset, min(end, offset + most * known.size), known, ranges)
             self.frames += (after - offset) // known.size
             for first, last, state, settled in ranges:
                 known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
@@ -275,6 +312,11 @@ class Reader:
             performative, payload = decode_performative(buf, body, stop)
             if payload < stop and performative.__class__ is not Transfer:
                 raise DecodeError(DECODE_ERROR, f"{stop - payload} bytes follow the performative", payload)
+            if performative.__class__ is Attach and performative.unsettled.__class__ is UnreadMap:
+                if self.budget:
+                    self.unread = True
+                else:
+                    performative.unsettled = performative.unsettled.read(performative.unsettled.unread)
         except DecodeError as error:
             self.unreadable = True
             at = f"byte {error.offset - offset} of a frame of {stop - offset}"

@@ -32,6 +32,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
 from amqp10.serial import WRAP, difference, unwrap
+from amqp10.unsettled import MOST_RANGES
 
 if TYPE_CHECKING:
     from amqp10.connection import Connection
@@ -297,6 +298,10 @@ class Session:
         self, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool, events: list[Event]
     ) -> None:
         """first .. last as on the wire; is_receiver: the peer's role, so it is about deliveries that we sent."""
+        rest = self.connection.reader.rest
+        if rest:  # of an earlier one
+            rest.append((self, is_receiver, first, last, state, settled))
+            return
         side = self.outgoing if is_receiver else self.incoming
         next_id = side.next_delivery_id
         if next_id is None:
@@ -306,15 +311,21 @@ class Session:
         if end > next_id:  # deliveries that have not been sent have no state
             end = next_id
         found: list[tuple[Link, int, int]]
+        stop = end  # up to here it is done
         if is_receiver:
+            undecided = self.outgoing.undecided
             if settled:
-                found = self.outgoing.settle(begin, end)
+                if undecided.firsts:
+                    found = undecided.remove(begin, end, MOST_RANGES)
+                    if len(found) == MOST_RANGES:
+                        stop = found[-1][2]
+                found = self.outgoing.unsettled.remove(begin, stop, MOST_RANGES)
             elif state is None or state.__class__ is Received:
                 return  # AMQP 3.4.1: no outcome
             else:  # AMQP 3.4: an outcome is final, so it is told once, however often the peer repeats itself
-                found = self.outgoing.undecided.remove(begin, end)
+                found = undecided.remove(begin, end, MOST_RANGES)
         elif settled:
-            found = self.incoming.unsettled.remove(begin, end)
+            found = self.incoming.unsettled.remove(begin, end, MOST_RANGES)
         else:
             return  # what a sender says of deliveries that it has not settled changes nothing
         for link, low, high in found:
@@ -330,6 +341,10 @@ class Session:
                     event.last_id = high - 1
                     continue
             events.append(Dispositions(link, low, high - 1, state, settled))
+        if len(found) == MOST_RANGES:
+            stop = found[-1][2]
+        if stop < end:
+            rest.append((self, is_receiver, stop & WRAP, end - 1 & WRAP, state, settled))
 
     def _link_of(self, handle: int) -> Link:
         link = self._by_remote_handle.get(handle)

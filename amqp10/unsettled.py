@@ -13,6 +13,8 @@ from typing import Final, Generic, TypeVar
 
 LinkT = TypeVar("LinkT")
 
+MOST_RANGES: Final = 128
+"""That one disposition of a peer is about at once: each is an event of its own, where those of two links alternate."""
 _COMPACT_ABOVE: Final = 256  # emptied ranges are swept out when they are this many and more than half
 
 
@@ -62,8 +64,10 @@ class UnsettledRanges(Generic[LinkT]):
         index = bisect_right(self.firsts, number, self._head) - 1
         return index >= self._head and number < self._ends[index] and self._links[index] not in self._dropped
 
-    def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
-        """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
+    def remove(self, first: int, end: int, most: int = 0) -> list[tuple[LinkT, int, int]]:
+        """Settle [first, end); return the part that was unsettled, as (link, first, end) in order.
+
+        most: so many ranges and no more, the first ones; 0: all."""
         firsts, ends, links = self.firsts, self._ends, self._links
         if not firsts or end <= firsts[self._head]:  # settled before
             return []
@@ -101,6 +105,8 @@ class UnsettledRanges(Generic[LinkT]):
                         links.insert(index, link)
                         self._skips.insert(index, 1)
                         self._held[link] += 1
+                if len(removed) == most:
+                    break
             index += 1
         if self._emptied:
             self._sweep()

@@ -126,6 +126,11 @@ class ServerConnection:
         return events
 
     @property
+    def more(self) -> bool:
+        """A packet is read in parts: give `receive_data` b"" to go on."""
+        return self.reader.more
+
+    @property
     def needed(self) -> int:
         """Octets of a packet that are still to come (`PacketReader.needed`)."""
         return self.reader.needed

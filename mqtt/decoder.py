@@ -6,8 +6,8 @@ the hot path; the others by a FieldReader. Next: reader.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, cast
 
 from mqtt import kinds, packets
 from mqtt.errors import RETURN_CODES, Reason, RemoteProtocolError, UnknownVersion, malformed, violation
@@ -43,7 +43,9 @@ DISCONNECT_REASONS: Final = {
 }
 """Of DISCONNECT, by whether the client sends it (table 3-10)."""
 MOST_FILTERS: Final = 10_000
-"""In a SUBSCRIBE or UNSUBSCRIBE: a packet is read at once, whatever its size."""
+"""In a SUBSCRIBE or UNSUBSCRIBE: what is answered is kept until it is."""
+PART: Final = 512
+"""Topic filters that are read at once (`decode_in_parts`)."""
 SUBACK_3: Final = _reasons("00 01 02 80")
 ACKNOWLEDGEMENTS: Final[dict[int, type[Acknowledgement]]] = {
     kinds.PUBACK: packets.Puback,
@@ -112,10 +114,29 @@ def decode(first: int, data: bytes, position: int, stop: int, version: int, from
         RemoteProtocolError: It is malformed or breaks a rule.
     """
     kind = first >> 4
-    if first & 15 != (2 if kind in (kinds.PUBREL, kinds.SUBSCRIBE, kinds.UNSUBSCRIBE) else 0):  # [MQTT-2.1.3-1]
+    if kind in _IN_PARTS:
+        steps = decode_in_parts(first, data, position, stop, version)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast(Packet, end.value)
+    if first & 15 != (2 if kind == kinds.PUBREL else 0):  # [MQTT-2.1.3-1]
         raise malformed(f"flags {first & 15} of a packet of type {kind}")
     reader = FieldReader(data, position, stop)
     packet = _DECODERS[kind](reader, kind, version, from_client)
+    reader.done("the packet")
+    return packet
+
+
+def decode_in_parts(
+    first: int, data: bytes, position: int, stop: int, version: int
+) -> Generator[None, None, packets.Subscribe | packets.Unsubscribe]:
+    """Decode a SUBSCRIBE or UNSUBSCRIBE as `decode` does, PART topic filters in a step; returns the packet."""
+    if first & 15 != 2:  # [MQTT-2.1.3-1]
+        raise malformed(f"flags {first & 15} of a packet of type {first >> 4}")
+    reader = FieldReader(data, position, stop)
+    packet = yield from _IN_PARTS[first >> 4](reader, version)
     reader.done("the packet")
     return packet
 
@@ -205,7 +226,7 @@ def _tail(reader: FieldReader, kind: int, allowed: dict[int, Reason]) -> tuple[R
     return reason, NO_PROPERTIES if reader.position == reader.stop else read_properties(reader, kind)
 
 
-def _subscribe(reader: FieldReader, kind: int, version: int, from_client: bool) -> packets.Subscribe:
+def _subscribe(reader: FieldReader, version: int) -> Generator[None, None, packets.Subscribe]:
     packet_id = _packet_id(reader)
     properties = read_properties(reader, kinds.SUBSCRIBE) if version == 5 else NO_PROPERTIES
     subscriptions = []
@@ -221,6 +242,8 @@ def _subscribe(reader: FieldReader, kind: int, version: int, from_client: bool) 
             raise violation("No Local on a shared subscription")
         subscriptions.append(packets.Subscription(topic_filter, qos, no_local, options & 8 != 0, handling))
         _check_number(subscriptions)
+        if not len(subscriptions) % PART:
+            yield None
     if not subscriptions:  # [MQTT-3.8.3-2]
         raise violation("SUBSCRIBE without a topic filter")
     return packets.Subscribe(packet_id, subscriptions, properties)
@@ -238,13 +261,15 @@ def _topic_filter(reader: FieldReader, version: int) -> str:
     return topic_filter
 
 
-def _unsubscribe(reader: FieldReader, kind: int, version: int, from_client: bool) -> packets.Unsubscribe:
+def _unsubscribe(reader: FieldReader, version: int) -> Generator[None, None, packets.Unsubscribe]:
     packet_id = _packet_id(reader)
     properties = read_properties(reader, kinds.UNSUBSCRIBE) if version == 5 else NO_PROPERTIES
     filters = []
     while reader.position < reader.stop:
         filters.append(_topic_filter(reader, version))
         _check_number(filters)
+        if not len(filters) % PART:
+            yield None
     if not filters:  # [MQTT-3.10.3-2]
         raise violation("UNSUBSCRIBE without a topic filter")
     return packets.Unsubscribe(packet_id, filters, properties)
@@ -290,12 +315,13 @@ _DECODERS: Final[dict[int, Callable[[FieldReader, int, int, bool], Packet]]] = {
     kinds.PUBREC: _acknowledgement,
     kinds.PUBREL: _acknowledgement,
     kinds.PUBCOMP: _acknowledgement,
-    kinds.SUBSCRIBE: _subscribe,
     kinds.SUBACK: _suback,
-    kinds.UNSUBSCRIBE: _unsubscribe,
     kinds.UNSUBACK: _suback,
     kinds.PINGREQ: _ping,
     kinds.PINGRESP: _ping,
     kinds.DISCONNECT: _disconnect,
     kinds.AUTH: _auth,
 }  # fmt: skip
+_IN_PARTS: Final[
+    dict[int, Callable[[FieldReader, int], Generator[None, None, packets.Subscribe | packets.Unsubscribe]]]
+] = {kinds.SUBSCRIBE: _subscribe, kinds.UNSUBSCRIBE: _unsubscribe}

@@ -175,14 +175,19 @@ def _unsubscribe(packet: packets.Unsubscribe, version: int) -> bytes:
     return _packet(0xA2, b"".join(parts))
 
 
+_FAILURE: Final = bytes(min(code, 0x80) for code in range(256))
+
+
 def _suback(packet: packets.Suback | packets.Unsuback, version: int) -> bytes:
     kind = kinds.SUBACK if isinstance(packet, packets.Suback) else kinds.UNSUBACK
     head = _packet_id(packet.packet_id) + _properties(packet.properties, kind, version)
     if not packet.reasons and (version == 5 or kind == kinds.SUBACK):
         raise EncodeError("an answer without a reason code")
-    codes = b"".join(_reason(reason, REASONS_OF[kind]) for reason in packet.reasons)
+    for reason in {*packet.reasons}:
+        _reason(reason, REASONS_OF[kind])
+    codes = bytes(packet.reasons)
     if version == 4:  # 3.1.1: UNSUBACK has no payload, SUBACK one failure
-        codes = bytes(min(code, 0x80) for code in codes) if kind == kinds.SUBACK else b""
+        codes = codes.translate(_FAILURE) if kind == kinds.SUBACK else b""
     return _packet(kind << 4, head + codes)
 
 

@@ -6,15 +6,17 @@ flight, topic aliases and the keep alive belong to connection.py.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from mqtt import kinds
-from mqtt.decoder import ACKNOWLEDGEMENTS, decode, decode_connect, decode_publish
+from mqtt.decoder import ACKNOWLEDGEMENTS, decode, decode_connect, decode_in_parts, decode_publish
 from mqtt.errors import Reason, RemoteProtocolError, malformed, violation
-from mqtt.packets import Packet
+from mqtt.packets import Packet, Subscribe, Unsubscribe
 
 LARGEST: Final = 268_435_455 + 5
 """Octets of the largest packet that MQTT knows (2.1.4)."""
+LONG: Final = 4_096  # octets: a longer packet of topic filters is read in parts
 CHUNK_OCTETS: Final = 64  # that a piece takes beside what it has
 _BOTH: Final = frozenset({kinds.PUBLISH, kinds.PUBACK, kinds.PUBREC, kinds.PUBREL, kinds.PUBCOMP})
 _CLIENT: Final = _BOTH | {kinds.SUBSCRIBE, kinds.UNSUBSCRIBE, kinds.PINGREQ, kinds.DISCONNECT}
@@ -35,11 +37,12 @@ class PacketReader:
     Attributes:
         version: 4 or 5; 0 while a server waits for CONNECT.
         buffered: What the beginning of a packet takes, in octets: many small pieces take more than they have.
+        more: A packet of many topic filters is read in parts, and what follows it waits: give the reader b"" to go on.
     """
 
     __slots__ = (
-        "buffered", "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks",
-        "_held", "_needed",
+        "buffered", "more", "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks",
+        "_held", "_needed", "_steps",
     )  # fmt: skip
 
     def __init__(self, *, version: int = 0, max_packet_size: int = LARGEST, max_connect_size: int = LARGEST) -> None:
@@ -59,6 +62,8 @@ class PacketReader:
         self._held = 0  # octets in them
         self.buffered = 0
         self._needed = 0  # octets that the packet has, as far as is known
+        self.more = False
+        self._steps: Generator[None, None, Subscribe | Unsubscribe] | None = None
 
     @property
     def needed(self) -> int:
@@ -75,23 +80,29 @@ class PacketReader:
             RemoteProtocolError: The peer broke a rule; the exception has the packets before it. The connection must be
                 closed: nothing that comes later can be read.
         """
-        if self._chunks:
-            self._chunks.append(data)
-            self._held += len(data)
-            self.buffered += len(data) + CHUNK_OCTETS
-            if self._held < self._needed:
-                return []
-            data = b"".join(self._chunks)
-            self.forget()
         packets: list[Packet] = []
-        position, end = 0, len(data)
         try:
+            if self.more:
+                self._go_on(packets)
+            if self._chunks:
+                self._chunks.append(data)
+                self._held += len(data)
+                self.buffered += len(data) + CHUNK_OCTETS
+                if self._held < self._needed or self.more:
+                    return packets
+                data = b"".join(self._chunks)
+                self.forget()
+            position, end = 0, len(data)
             while position < end:
                 stop = self._read(data, position, end, packets)
-                if not stop:
+                if not stop or self.more:
+                    position = stop or position
                     self._chunks.append(data[position:] if position else data)
                     self._held = end - position
                     self.buffered = self._held + CHUNK_OCTETS
+                    if self.more:
+                        self._needed = 0
+                        self.buffered += stop  # what is read in parts is held, too
                     break
                 position = stop
         except RemoteProtocolError as error:
@@ -103,6 +114,17 @@ class PacketReader:
         """What is held is read no more."""
         self._chunks.clear()
         self.buffered = 0
+        self.more = False
+        self._steps = None
+
+    def _go_on(self, packets: list[Packet]) -> None:
+        assert self._steps is not None
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            packets.append(end.value)
+            self.more = False
+            self._steps = None
 
     def _read(self, data: bytes, start: int, end: int, packets: list[Packet]) -> int:
         """Decode the packet that begins at `start`; where it ends, or 0 if it is not complete."""
@@ -149,6 +171,13 @@ class PacketReader:
             self.version = connect.version
             self._sent = SENT[True, connect.version]
             packets.append(connect)
+        elif length > LONG and self._from_client and kind in (kinds.SUBSCRIBE, kinds.UNSUBSCRIBE):
+            if padded and self.version == 5:
+                raise malformed("the remaining length is not in its shortest form")
+            self._steps = decode_in_parts(first, data, position, stop, self.version)
+            self.more = True
+            self._go_on(packets)
+            return stop
         else:
             packets.append(decode(first, data, position, stop, self.version, self._from_client))
         if padded and self.version == 5:  # [MQTT-1.5.5-1]; 3.1.1 does not ask for the shortest form

@@ -17,11 +17,12 @@ from math import inf
 from typing import Any, Final
 
 from amqp10.encoder import encode_value
+from amqp10.errors import RESOURCE_LIMIT_EXCEEDED
 from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
-from router.border import Border
+from router.border import TOLD, Border
 from router.config import Limits, RouterConfig
 from router.core import messages as m
 from router.core.core import Core
@@ -36,7 +37,7 @@ from router.links.client_connection import OUTPUT_DELAY_S, SMALL_FRAME, ClientCo
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
-from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
+from router.links.limits import CONNECTIONS, FILTERS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
 from router.links.management import ManagementNode, OtherRouters
 from router.links.negotiation import RESERVED, Unauthorized, check_allowed
 from router.links.proof import STALL
@@ -120,6 +121,8 @@ class Router:
         self.credits: dict[PublisherLink | AddressPort, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
+        self.too_dear: dict[SubscriberLink, str] = {}  # whose filters take too many steps, and what is said of it
+        self.unread_by_filters = 0  # messages that were passed by, as filters could not be asked
         self.management: ManagementNode | None = None  # its owner sets it
         self.other_routers = OtherRouters(self)
         self.core.asked = self.other_routers.on_message
@@ -413,6 +416,11 @@ class Router:
                 connection.output_drained(now)
         if self.mqtt.wants_flush or self.mqtt.deferred:
             self.mqtt.flush(now)
+        if self.too_dear:
+            dear, self.too_dear = self.too_dear, {}
+            for subscriber, why in dear.items():
+                if not subscriber.detached:
+                    subscriber.connection.end_link(subscriber, RESOURCE_LIMIT_EXCEEDED, f"limit filters: {why}", now)
         core.flush(now)
         if self.failed:
             failed, self.failed = self.failed, {}
@@ -436,7 +444,7 @@ class Router:
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has something to do without a new event."""
-        return bool(self._writable or self.failed or self.credits or self.mqtt.wants_flush)
+        return bool(self._writable or self.failed or self.credits or self.too_dear or self.mqtt.wants_flush)
 
     def process_resumed(self, since: float) -> None:
         """The process has run without a pause since this time. Call it before `tick`: some timers must not expire in a
@@ -565,6 +573,7 @@ class Router:
             "input_errors": dict(self.border.failed),
             "suspects": len(self.border.suspects.until),
             "input_refused": self.border.suspects.refused,
+            "unread_by_filters": self.unread_by_filters,
         }
 
     def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
@@ -603,6 +612,19 @@ class Router:
 
     def output_has_drained(self, connection: ClientConnection) -> None:
         self._writable[connection] = None
+
+    def passed_by_unread(self, port: SubscriberLink, why: str, own: bool) -> None:
+        """A subscription has not got a message, as its filters could not be asked about it. own: they are at fault, and
+        the subscription is told; else the message is, and only the log and a metric say so."""
+        self.unread_by_filters += 1
+        if own:
+            self.admission.count_refusal(FILTERS)
+            self.too_dear[port] = why
+        if self.unread_by_filters <= TOLD:
+            text = "{address}: a message passes {container}/{link} by, unread by its filters: {description}"
+            attach = port.attach
+            said = {"address": attach.address, "container": attach.container, "link": attach.name, "description": why}
+            self.log.warning("filter_failed", text, **said)
 
     # --- helpers
 

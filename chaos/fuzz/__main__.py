@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chaos import commit
 from chaos.fuzz import cost
-from chaos.fuzz.costs import cases
+from chaos.fuzz.cases import cases
 from chaos.fuzz.mutator import ROOT, Edge, covered, failure, mutated, smaller
 from chaos.fuzz.running import TARGETS
 

@@ -48,7 +48,8 @@ from chaos.fuzz.cost import Case, Turn
 from edges.bus.rules import BadRequest, read_json
 from edges.metadata.wire import Decoder
 from onceway.base.websocket import ListenerWebSocket
-from onceway.serve.clients import ClientCarrier
+from onceway.serve.clients import FRAMES_AT_ONCE, ClientCarrier
+from router import names
 from router.config import SHARED, AddressConfig, RouterConfig
 from router.links.client_connection import ClientConnection
 from router.links.filters import KNOWN_FILTERS
@@ -61,6 +62,9 @@ from router.router import Router
 READ: Final = ClientCarrier.least_read  # bytes: what is read at once of a client whose reads are slow
 NOW: Final = 1_000.0
 UNBOUNDED: Final = 1 << 60
+MAPPED: Final = 1 << 15
+ANSWER_STEPS: Final = 12
+"""For each entry of an unsettled map: the core's own step. The answer lists what the map has, as it stands then."""
 P61: Final = 2**61 - 1  # Python's hash of a number is the number modulo this
 
 
@@ -82,6 +86,7 @@ class World:
 
     def client(self, name: str, *, sessions: int = 1) -> ClientConnection:
         client = self.router.connect(NOW)
+        client.connection.reader.budget = FRAMES_AT_ONCE
         begins = [(Begin(None, 0, 1 << 20, 1 << 20), channel) for channel in range(sessions)]
         self.says(client, AMQP_HEADER + frame(Open(name)) + b"".join(frame(*each) for each in begins))
         return client
@@ -95,23 +100,26 @@ class World:
         return client
 
     def says(self, client: ClientConnection | MqttConnection, data: bytes) -> None:
-        client.receive_data(data, NOW)
-        self.rest()
-
-    def rest(self) -> None:
-        while True:
-            again = self.router.flush(NOW)
-            self.router.take_messages()
-            dirty = self.router.take_dirty()
-            for connection in dirty:
-                self.out[connection] = connection.data_to_send()
-            if not again and not dirty:
-                return
+        for turn in self.turns(client, data, len(data)):
+            turn()
 
     def turns(self, client: ClientConnection | MqttConnection, data: bytes, piece: int = READ) -> Iterator[Turn]:
-        """The client says this, in pieces."""
+        """The client says this, in pieces. What is done in parts takes a turn for each, as `onceway.serve` has it."""
+
+        def hears(said: bytes) -> None:
+            client.receive_data(said, NOW)
+            self._write()
+
         for start in range(0, len(data), piece):
-            yield lambda start=start: self.says(client, data[start : start + piece])
+            yield lambda start=start: hears(data[start : start + piece])
+            while self.router.wants_flush or client.more:
+                yield lambda: hears(b"") if client.more else self._write()
+
+    def _write(self) -> None:
+        self.router.flush(NOW)
+        self.router.take_messages()
+        for connection in self.router.take_dirty():
+            self.out[connection] = connection.data_to_send()
 
 
 def frame(performative: Composite, channel: int = 0, payload: bytes = b"", kind: int = AMQP_FRAME) -> bytes:
@@ -152,6 +160,7 @@ GROWN: Final[dict[str, Callable[[int], Any]]] = {
     "one-hash": lambda n: {uuid.UUID(int=7 + i * P61): None for i in range(n)},
     "longs": lambda n: {ULong(i << 32): i for i in range(n)},
     "tags": lambda n: {b"%d" % i: None for i in range(n)},
+    "deliveries": lambda n: {b"somebody" + (1).to_bytes(8, "big") + b"%d" % i: None for i in range(n)},
     "states": lambda n: {b"%d" % i: Rejected() for i in range(n)},
     "described": lambda n: Described(ULong(0x99), [None] * n),
     "modified": lambda n: Described(ULong(0x27), [True, True, {Symbol(f"x{i}"): i for i in range(n)}]),
@@ -188,7 +197,7 @@ def of_fields() -> Iterator[Case]:
     for cls, plain in PERFORMATIVES.items():
         sasl = cls.type_name.startswith("sasl")
         for place, kind in product(range(len(cls.fields)), GROWN):
-            if sasl and kind in ("tags", "states", "modified", "source"):
+            if sasl and kind in ("tags", "deliveries", "states", "modified", "source"):
                 continue
 
             def prepare(n: int, plain: Composite = plain, place: int = place, kind: str = kind) -> Iterator[Turn]:
@@ -211,9 +220,28 @@ def of_fields() -> Iterator[Case]:
             yield Case(f"field/{cls.fields[place].where}/{kind}", prepare)
 
 
+def of_maps() -> Iterator[Case]:
+    """Unsettled maps of what is a client's: a publisher's, which proves itself, and a subscription's."""
+    answered = ANSWER_STEPS * MAPPED
+    for (kind, role), state in product((("publisher", False), ("subscription", True)), (None, ACCEPTED, Rejected())):
+
+        def prepare(n: int, role: bool = role, state: Any = state) -> Iterator[Turn]:
+            world = World()
+            client = world.client("c")
+            tags = GROWN["deliveries"](n)
+            attach = subscribing(7) if role else publishing(7, properties={Symbol(names.INCARNATION): ULong(3)})
+            attach.unsettled = dict.fromkeys(tags, state)
+            proof = Flow(0, 1 << 20, 0, 1 << 20, handle=7, delivery_count=0, link_credit=10)
+            return world.turns(client, frame(attach) + frame(proof))
+
+        told = "undecided" if state is None else type(state).__name__.lower()
+        yield Case(f"map/{kind}/{told}", prepare, 32, MAPPED, answered)
+
+
 # --- many things that stand there, and many frames about them
 
 LINKS: Final = 200  # of one session: handle-max is 255
+MANY: Final = 1 << 16  # bytes of many frames: a first read may bring more, of which the reader's budget takes a part
 
 
 def deliveries(world: World, client: ClientConnection, n: int, *, sends: bool) -> None:
@@ -234,9 +262,11 @@ def deliveries(world: World, client: ClientConnection, n: int, *, sends: bool) -
         world.says(other, frame(Transfer(number & 1, number, tag, 0), 0, b"\x00Su\xa0\x00"))
 
 
-def links(world: World, client: ClientConnection, n: int, *, sends: bool) -> None:
+def links(world: World, client: ClientConnection, n: int, *, sends: bool, first: int = 0) -> None:
+    """first: number of the first address."""
     for handle in range(n):
-        attach = publishing(handle, f"a{handle}") if sends else subscribing(handle, f"a{handle}")
+        address = f"a{first + handle}"
+        attach = publishing(handle, address) if sends else subscribing(handle, address)
         world.says(client, frame(attach) + (b"" if sends else frame(credit(handle, 1))))
 
 
@@ -276,7 +306,7 @@ def of_many() -> Iterator[Case]:
             world = World()
             client = world.client("c")
             stand(world, client, n)
-            return world.turns(client, b"".join(make(n, i) for i in range(n)))
+            return world.turns(client, b"".join(make(n, i) for i in range(n)), MANY)
 
         yield Case(f"many/{name}/{said}", prepare, 30, most)
 
@@ -302,7 +332,7 @@ BODIES: Final[dict[str, Callable[[int], bytes]]] = {
             section(name, grow(n)) + (b"" if name in ("data", "amqp-value", "amqp-sequence") else b"\x00Su\xa0\x00")
         )
         for name, (kind, grow) in product(SECTIONS, GROWN.items())
-        if kind not in ("states", "source", "modified", "error", "tags")
+        if kind not in ("states", "source", "modified", "error", "tags", "deliveries")
     },
     **{f"{name}/repeated": lambda n, name=name: section(name, b"" if name == "data" else []) * n for name in SECTIONS},
     "subject/words": lambda n: Message(b"", properties=Properties(subject="a." * n)).encode(),
@@ -576,27 +606,7 @@ def of_others() -> Iterator[Case]:
         yield Case(f"json/{name}", lambda n, data=data: [lambda: body(data(n))], 6)
 
 
-KNOWN: Final = {
-    "field/attach.unsettled/tags": "an attach's map is taken at once, one such frame in a turn (onceway.serve.clients)",
-    "field/attach.unsettled/states": "as above",
-    "many/received/accepted": "all deliveries of a link may get their outcome from one disposition, range by range",
-    "many/received/outcomes": "as above",
-    "mqtt/subscribe/subscriptions/many": "a SUBSCRIBE is answered as a whole",
-    "mqtt/subscribe/subscriptions/wild": "as above",
-    "mqtt/unsubscribe/topic_filters/many": "so is an UNSUBSCRIBE",
-    "mqtt/unsubscribe/topic_filters/wild": "as above",
-}
-"""Cases one of whose turns takes longer than it should, and why: their work would have to be done in parts. That their
-cost is linear is looked at."""
-
-
-def cases() -> list[Case]:
-    found = _cases()
-    return [each._replace(turn_steps=UNBOUNDED) if each.name in KNOWN else each for each in found]
-
-
-def _cases() -> list[Case]:
-    return [*of_fields(), *of_many(), *of_messages(), *of_runs(), *of_filters(), *of_packets(), *of_others()]
+MAKERS: Final = (of_fields, of_maps, of_many, of_messages, of_runs, of_filters, of_packets, of_others)
 
 
 def left_out() -> set[str]:

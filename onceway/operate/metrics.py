@@ -167,6 +167,10 @@ ROUTER: Final[tuple[Metric[Scrape], ...]] = (
            more="Each is a fault of Onceway, told in the log: see [the border](../architecture.md#the-border)"),
     Metric("onceway_input_refused_total", "counter", "Input that was refused, as it has ended a router",
            _said("input_refused"), more="The log says whose it was"),
+    Metric("onceway_filter_failures_total", "counter", "Messages that passed a subscription by, as its filters failed",
+           _said("unread_by_filters"),
+           more="The message has more properties, or longer ones, than are read, or the filter would take too many "
+                "steps: then the subscription is detached. The log says which (`filter_failed`)"),
     Metric("onceway_idle_timeouts_total", "counter", "Clients that were disconnected, as nothing was heard of them",
            _said("limits", "silent"),
            more="By `idle_timeout`, or by the keep alive of MQTT: their link, machine or process has failed"),

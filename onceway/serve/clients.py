@@ -10,7 +10,7 @@ A client whose reads bring much, or large frames, is *bulky*: one read of one su
 a few small messages waits for that one, and not for those of all (bench/large.py). A read in the middle of a frame
 takes no turn of the server.
 
-A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
+A large frame is copied and decoded at once, but for an attach's map. Clients whose input completes a large frame
 other than a transfer wait in a queue of their own: at most one of them is served in a turn, behind the others, and
 after what those have caused was written. If anybody else was read since the last such frame, the next one waits for as
 long as that one took. An exchange has several steps, so it waits for one such frame, not for one at each step, nor for
@@ -44,7 +44,7 @@ TOKEN: Final = 512
 GOODBYE_S: Final = 1.0  # how long a client of MQTT may take to close its end
 FRAMES_AT_ONCE: Final = 1024  # of AMQP (`amqp10.reading.Reader.budget`): dispositions of 5 us, or 32 attaches
 PACKETS_AT_ONCE: Final = 4096  # bytes of MQTT, of packets that have two each and take 5 us
-LARGE_FRAME: Final = 128 << 10  # bytes: an attach with a map takes some 100 ns for each
+LARGE_FRAME: Final = 128 << 10  # bytes
 
 
 class Shares:
@@ -369,8 +369,8 @@ class ClientCarrier(Carrier):
         if isinstance(client, MqttConnection):
             if len(data) <= PACKETS_AT_ONCE:
                 self._input(client, client.receive_data, bytes(data), began)
-                if client.is_busy:
-                    self._hold(b"")
+                if client.more or client.is_busy:
+                    self._take_packets(client, memoryview(b""), began)
             else:
                 self._take_packets(client, memoryview(data), began)
             if not client.reads and not client.output_paused:  # it has sent more before CONNACK
@@ -378,7 +378,7 @@ class ClientCarrier(Carrier):
                 self.pause()
         else:
             self._input(client, client.receive_data, bytes(data), began)
-            if client.connection.reader.more:
+            if client.steps is not None or client.connection.reader.more:  # as `more`, without its call
                 self._take_frames(client, began)
         if not more:
             self._server.after_read()
@@ -390,16 +390,15 @@ class ClientCarrier(Carrier):
 
     def _take_frames(self, client: ClientConnection, began: float) -> None:
         """Goes on with the frames that a read has brought for as long as a read may take; the others wait."""
-        reader = client.connection.reader
-        while reader.more and self._clock() - began < READ_S:
+        while client.more and self._clock() - began < READ_S:
             self._input(client, client.receive_data, b"", began)
-        self._wait_unfinished(reader.more, b"")
+        self._wait_unfinished(client.more, b"")
 
     def _take_packets(self, client: MqttConnection, rest: memoryview, began: float) -> None:
         """Takes what a read has brought in parts, for as long as a read may take; the others wait. What a packet still
-        needs is one part."""
-        while rest and not client.closed and not client.is_busy:
-            size = max(PACKETS_AT_ONCE, client.needed)
+        needs is one part, and one that is long is read in several."""
+        while (rest or client.more) and not client.closed and not client.is_busy:
+            size = 0 if client.more else max(PACKETS_AT_ONCE, client.needed)
             self._input(client, client.receive_data, bytes(rest[:size]), began)
             rest = rest[size:]
             if self._clock() - began >= READ_S:
@@ -407,7 +406,7 @@ class ClientCarrier(Carrier):
         if client.is_busy:
             self._hold(rest)
         else:
-            self._wait_unfinished(bool(rest) and not client.closed, rest)
+            self._wait_unfinished((bool(rest) or client.more) and not client.closed, rest)
 
     def _hold(self, rest: bytes | memoryview) -> None:
         """The client's input waits until what it has sent before is done."""
@@ -423,7 +422,7 @@ class ClientCarrier(Carrier):
     def go_on(self) -> None:
         """Frames may have been held while it was looked at who the client is."""
         if isinstance(self.client, ClientConnection):
-            self._wait_unfinished(self.client.connection.reader.more, b"")
+            self._wait_unfinished(self.client.more, b"")
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.client is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
 from router.core.counters import BROKEN
-from router.core.directory import INCARNATIONS, NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
-from router.core.irregular import Irregular, Resume, State, put_in_doubt
+from router.core.directory import INCARNATIONS, NO_TERM, SubscriptionEntry, incarnation_of
+from router.core.irregular import Entered, Irregular, Resume, State, enter, put_in_doubt
 from router.core.keeping import KeptLink
 from router.core.large import STREAM_IDLE_S
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
@@ -30,7 +30,7 @@ from router.names import (
 from router.policies import owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from router.core.address import Address
 
@@ -84,7 +84,7 @@ class Egress:
             if later is not None:
                 self._refuse_stolen(port, later)
                 return
-        presented = attach.unsettled
+        presented, entered = attach.unsettled, attach.entered
         if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
             presented = core.map_parts.collect(
                 (address.name, *name), attach.epoch, presented, attach.incomplete, core.now, owner_of(attach.container)
@@ -92,6 +92,11 @@ class Egress:
             if attach.incomplete:
                 port.answer_map_part()
                 return
+            if presented is not attach.unsettled:
+                entered = None
+        if entered is None:
+            entered = {}
+            enter((presented or {}).items(), brought_epoch=attach.epoch is not None, into=entered)
         older = self.subscribers.get(name)
         if older:
             self.drop(older, STOLEN, None)
@@ -111,8 +116,8 @@ class Egress:
         core.subscribers[port] = subscriber
         for publisher in address.publishers.entries.values():
             publisher.special_subscribers[subscriber] = None
-        self._enter_map(subscriber, presented or {})
-        attach.unsettled = None  # the port keeps the attach
+        self._enter_map(subscriber, entered)
+        attach.unsettled = attach.entered = None  # the port keeps the attach
         attach.timeout_s = subscriber.granted_s
         subscriber.waiting = core.kinds.everybody(address.name)
         for router in subscriber.waiting:
@@ -154,28 +159,15 @@ class Egress:
         else:
             subscriber.kind = m.JoinKind.EITHER
 
-    def _enter_map(self, subscriber: Subscriber, presented: Mapping[bytes, MapState]) -> None:
-        """Enters the deliveries of the client's map, as accepted or as sent (protocol 7.2). There may be a million, in
-        runs of one publisher."""
-        released, rejected = MapState.RELEASED, MapState.REJECTED
-        # protocol 7.6: its payload is missing, or may be incomplete
-        missing = [MapState.RECEIVED] if subscriber.brought_epoch else [MapState.RECEIVED, MapState.UNDECIDED]
-        prefix = b""
-        entered: dict[bytes, Irregular] | None = None  # of the publisher of this prefix; None: superseded
-        for tag, state in presented.items():
-            # not a tag of ours; a released delivery is sent again as new
-            if len(tag) < PREFIX or state is released:
-                continue
-            if tag[:PREFIX] != prefix:
-                prefix = tag[:PREFIX]
-                entered = None if self._is_superseded(prefix) else subscriber.irregular.setdefault(tag[:8], {})
-            if entered is None:
-                continue
-            final = state is MapState.ACCEPTED or state is rejected
-            delivery = entered[tag] = Irregular(tag, State.ACCEPTED if final else State.SENT)
-            delivery.rejected = state is rejected
-            delivery.from_map = True
-            delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN
+    def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
+        """Takes over what the client's map says, but for what is superseded (protocol 7.2)."""
+        for prefix, deliveries in entered.items():
+            if not self._is_superseded(prefix):
+                known = subscriber.irregular.get(prefix[:8])
+                if known is None:
+                    subscriber.irregular[prefix[:8]] = deliveries
+                else:
+                    known.update(deliveries)
 
     def _is_superseded(self, prefix: bytes) -> bool:
         """Says whether deliveries of this publisher and incarnation are settled, or can be nobody's. Learns a publisher
@@ -297,12 +289,8 @@ class Egress:
         for delivery in ordered[told:]:
             delivery.resume = Resume.NOTHING
         plain, settled = Resume.PLAIN, Resume.SETTLED
-        for delivery in listed:
-            resume = delivery.resume
-            if (resume is plain or resume is settled) or (
-                subscriber.resumes_only and delivery.resume is Resume.FILLED  # else it would wait among new deliveries
-            ):
-                subscriber.resume_later(delivery)
+        filled = Resume.FILLED if subscriber.resumes_only else plain  # else it would wait among new deliveries
+        subscriber.resume_later(*[d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled])
         subscriber.pump()
 
     def _awaits_others(self) -> bool:

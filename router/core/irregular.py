@@ -6,10 +6,13 @@ delivered again after a release (protocol 6.4). It is found by its tag; most sub
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from router.core.directory import PREFIX
 from router.core.intervals import IntervalSet
+from router.core.ports import MapState
 
 if TYPE_CHECKING:
     from router.core.arrivals import Arrivals
@@ -33,6 +36,10 @@ class Resume(IntEnum):
     PLACEHOLDER = 2  # the same with the payload, once SYNC or DATA has brought it
     FILLED = 3  # the payload is here
     SETTLED = 4  # the same with settled = true: it has been settled meanwhile
+
+
+Entered = dict[bytes, dict[bytes, "Irregular"]]
+"""What a client's map says, by publisher and incarnation: PREFIX bytes of a tag -> tag -> the delivery."""
 
 
 class Irregular:
@@ -103,6 +110,28 @@ def take_out(log: Arrivals, subscriber: Subscriber, start: int, stop: int, first
             subscriber.enter(delivery)
             found.append(delivery)
     return found
+
+
+def enter(presented: Iterable[tuple[bytes, MapState]], *, brought_epoch: bool, into: Entered) -> None:
+    """Enters deliveries of a client's map, as accepted or as sent (protocol 7.2). There may be a million, in runs of
+    one publisher, so this is done before the core is called, in parts."""
+    released, rejected = MapState.RELEASED, MapState.REJECTED
+    # protocol 7.6: its payload is missing, or may be incomplete
+    missing = [MapState.RECEIVED] if brought_epoch else [MapState.RECEIVED, MapState.UNDECIDED]
+    prefix = b""
+    entered: dict[bytes, Irregular] = {}
+    for tag, state in presented:
+        # not a tag of ours; a released delivery is sent again as new
+        if len(tag) < PREFIX or state is released:
+            continue
+        if tag[:PREFIX] != prefix:
+            prefix = tag[:PREFIX]
+            entered = into.setdefault(prefix, {})
+        final = state is MapState.ACCEPTED or state is rejected
+        delivery = entered[tag] = Irregular(tag, State.ACCEPTED if final else State.SENT)
+        delivery.rejected = state is rejected
+        delivery.from_map = True
+        delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN
 
 
 def put_in_doubt(log: Arrivals, subscriber: Subscriber, start: int, stop: int) -> None:

@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from router.core.irregular import Entered
     from router.core.waiting import Waiting
 
 Term = tuple[int, str]
@@ -109,6 +110,7 @@ class SubscriberAttach:
     only_new: int | None = None  # refused where there is a subscription of this name that is older
     only_in_time: bool = False  # its client is told when its wait was over, whether or not it has missed anything
     unsettled: Mapping[bytes, MapState] | None = None
+    entered: Entered | None = None  # the same, as it is entered; None: that is not made yet
     incomplete: bool = False
     timeout_s: float = 0.0  # of the source; the core grants min(it, subscription_timeout)
     expiry_policy: ExpiryPolicy = "session-end"

@@ -241,9 +241,9 @@ class Subscriber:
             self.resume_later(delivery)
         return not self.resumes_only
 
-    def resume_later(self, delivery: Irregular) -> None:
+    def resume_later(self, *deliveries: Irregular) -> None:
         self.to_resume = self.to_resume or deque()
-        self.to_resume.append(delivery)
+        self.to_resume.extend(deliveries)
 
     def send_later(self, delivery: Irregular) -> None:
         """A SYNC has brought it."""

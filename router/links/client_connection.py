@@ -7,7 +7,8 @@ session or connection into calls of the core. Bytes and time come from the owner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
@@ -18,6 +19,7 @@ from amqp10.errors import (
     INTERNAL_ERROR,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
+    DecodeError,
     FrameTooLarge,
     RemoteProtocolError,
 )
@@ -35,7 +37,7 @@ from amqp10.events import (
     TransferPart,
 )
 from amqp10.link import Link
-from amqp10.performatives import Error
+from amqp10.performatives import Error, UnreadMap
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sasl import Step
@@ -45,9 +47,12 @@ from amqp10.types import Symbol, ULong
 from router.border import REFUSED
 from router.config import RouterConfig
 from router.core.holding import NETWORK, octets_of_text
+from router.core.irregular import enter
+from router.core.ports import SubscriberAttach
 from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink
 from router.links.client_log import ClientLog
+from router.links.filters import Selection
 from router.links.limits import CONNECTION, FILTER, LINKS, MEMORY, POLICIES, PORT, UNREAD, no_room
 from router.links.management import ManagementLink, RelayLink, check_may_read, managed_router
 from router.links.negotiation import (
@@ -78,6 +83,7 @@ OUTPUT_DELAY_S: Final = 0.05
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
 MOST_REFUSED: Final = 16  # links that are refused and not detached, where clients take more than they may
+MAP_PART: Final = 1_024  # entries of an unsettled map that are read at once
 OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
@@ -103,6 +109,7 @@ class ClientConnection:
         "properties",
         "router",
         "scheme",
+        "steps",
         "unread_bytes",
         "user",
         "watched",
@@ -135,12 +142,17 @@ class ClientConnection:
         self.incomplete_bytes = 0  # of messages and frames, as the router counts them
         self.incomplete_of = NETWORK  # the user under whom it does
         self._outputs: dict[SubscriberLink, None] = {}  # those that wait for output to drain
+        self.steps: Iterator[None] | None = None  # an attach whose map is not read to its end
 
     # --- for the owner of the transport
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Call it, and `authenticated`, through `Border.input`."""
         self.router.enter(now)
+        while self.steps is not None:
+            self._go_on()
+            if not data:
+                return
         connection, core = self.connection, self.core
         reader = connection.reader
         frames = reader.frames
@@ -259,6 +271,11 @@ class ClientConnection:
         self.unread_bytes = 0
         if self._outputs:
             self.router.output_has_drained(self)
+
+    @property
+    def more(self) -> bool:
+        """What it has sent is handled in parts: give `receive_data` b"" to go on."""
+        return self.steps is not None or self.connection.reader.more
 
     @property
     def closed(self) -> bool:
@@ -452,9 +469,23 @@ class ClientConnection:
             self.router.drain.dismiss(self)
 
     def _attaching(self, event: LinkAttaching, now: float) -> None:
-        link = event.link
+        self.steps = self._attach(event.link)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes the next step of the attach that is in hand."""
+        assert self.steps is not None
+        self.core.entered = None
+        if not self.connection.closing and next(self.steps, self) is not self:
+            return
+        self.steps = None
+        self.output_ready()
+
+    def _attach(self, link: Link) -> Iterator[None]:
+        """Handles an attach, in as many steps as its map needs."""
         remote = link.remote_attach
         assert remote is not None
+        now = self.now
         admission = self.router.admission
         if self.router.drain is not None:
             self.refuse(link, DETACH_FORCED, "this router is being drained", {})
@@ -480,6 +511,11 @@ class ClientConnection:
                 publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
                 publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
                 link.takes(admission.check_attach(self, publisher, len(remote.unsettled or ()), now))
+                if isinstance(remote.unsettled, UnreadMap):
+                    yield from self._read_map(remote.unsettled)
+                    if link.detached:
+                        return
+                    now = self.now
                 strip(remote)
                 anonymous = publisher.address == ANONYMOUS_TARGET
                 sending = (RelayLink if anonymous else PublisherLink)(self, link, publisher, modes)
@@ -499,12 +535,24 @@ class ClientConnection:
                 filters = FILTER * len(encode_value(remote.source.filter)) if remote.source.filter else 0
                 admission.check_room(self, filters)
                 link.takes(admission.check_attach(self, subscriber, len(remote.unsettled or ()), now) + filters)
-                subscriber.selection = self.router.border.judge(subscriber.selection)
+                if isinstance(remote.unsettled, UnreadMap):
+                    yield from self._read_map(remote.unsettled)
+                    yield from _entered(subscriber)
+                    if link.detached:
+                        return
+                    now = self.now
+                chosen = subscriber.selection
+                assert chosen is None or isinstance(chosen, Selection)
+                if chosen is not None:
+                    admission.check_filters(subscriber, chosen.asked)
+                subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
                 receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
+                if chosen is not None:
+                    receiving.filtered_by(chosen)
                 if isinstance(receiving, BrowserLink):
                     receiving.open(now)
                 else:
@@ -519,6 +567,16 @@ class ClientConnection:
                 link.local_attach.name = link.name
             self._check_refused()
         self.count_held()
+
+    def _read_map(self, unread: UnreadMap) -> Iterator[None]:
+        while unread.unread:
+            try:
+                unread.read(MAP_PART)
+            except DecodeError as error:
+                self.close(Error(Symbol(error.condition), error.description))
+                self.connection.stop_reading()
+                self.router.failed[self] = None
+            yield None
 
     def _transfers(self, event: Transfers, now: float) -> None:
         port = event.link.context
@@ -678,6 +736,15 @@ class ClientConnection:
 
     def _recount_incomplete(self) -> None:
         self.router.count_incomplete(self, self.connection.incomplete_size + self.connection.reader.buffered)
+
+
+def _entered(subscriber: SubscriberAttach) -> Iterator[None]:
+    """Enters the map, as the core does where that is short."""
+    states = iter((subscriber.unsettled or {}).items())
+    subscriber.entered = {}
+    while part := list(islice(states, MAP_PART)):
+        enter(part, brought_epoch=subscriber.epoch is not None, into=subscriber.entered)
+        yield None
 
 
 def _as_fields(info: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -20,11 +20,18 @@ from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong, place_of
 from router import names
 from router.core.ports import Needs, Outcome, Unwanted
+from router.links.dear import TooDear
 
 Wants = Callable[[Glance], bool]
+Told = Callable[[str, bool], None]
+"""Why a message was passed by unread, and whether a filter is at fault."""
 
 MOST_FILTERS: Final = 16
 MOST_BYTES: Final = 16 << 10  # they are kept as long as the link
+MOST_TOGETHER: Final = 80_000
+"""Bytes of the filters of all subscriptions of an address at one router that each message asks: some 10 ms."""
+MOST_WORDS: Final = 20_000  # of a pattern of words, times those of a subject
+LONGEST_SUBJECT: Final = 256  # words: where a longer one takes too many steps, the message is at fault
 MOST_PARTITIONS: Final = 65_536
 _FIELDS: Final = {
     "message-id": "message_id",
@@ -54,11 +61,13 @@ _JMS: Final = {
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants", "needs")
+    __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants", "asked", "needs", "told")
 
-    def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
-        """most_bytes: the receiver's max-message-size; 0: any."""
+    def __init__(self, wants: Sequence[Wants], most_bytes: int, asked: int = 0) -> None:
+        """most_bytes: the receiver's max-message-size; 0: any. asked: bytes of the filters that each message asks."""
         self._wants = wants
+        self.asked = asked
+        self.told: Told | None = None  # for the owner
         needs = [each.needs for each in wants if isinstance(each, _Selector) and each.needs is not None]
         self.needs = needs[0] if needs else None
         self._most_bytes = most_bytes
@@ -108,8 +117,15 @@ class Selection:
             else:
                 n, behind = len(glance.before_the_body()), _BODIES
             return payload[: n + 3] if payload[n : n + 3] in behind else None, wanted
-        except DecodeError:
-            return None, wanted and self._by_head
+        except DecodeError as error:
+            wanted = wanted and self._by_head
+            if not wanted and self.told is not None:
+                self.told(str(error), False)
+            return None, wanted
+        except TooDear as error:
+            if self.told is not None:
+                self.told(str(error), error.own)
+            return None, False
 
 
 def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mapping[str, Any], list[Wants]]:
@@ -137,6 +153,16 @@ def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mappi
     if applied and len(encode_value(applied)) > MOST_BYTES:
         raise RemoteProtocolError(INVALID_FIELD, f"attach.source.filter: takes more than {MOST_BYTES} bytes")
     return applied, wants
+
+
+def asked_of(applied: Mapping[str, Any], wants: Sequence[Wants]) -> int:
+    """Bytes of the filters that each message asks: not of those that say by one look whether they may want it."""
+    quick = (_Partition, _Selector)
+    return sum(
+        len(encode_value(value))
+        for value, each in zip(applied.values(), wants, strict=False)
+        if not isinstance(each, quick) or (isinstance(each, _Selector) and each.needs is None)
+    )
 
 
 def publisher_of(glance: Glance) -> tuple[str, str] | None:
@@ -236,7 +262,13 @@ def _topic(value: Any, container: str) -> Wants:
 
     def wants(glance: Glance) -> bool:
         subject = glance.properties.subject
-        return subject is not None and matches_words(words, subject.split("."))
+        if subject is None:
+            return False
+        said = subject.split(".")
+        if len(words) * len(said) > MOST_WORDS:
+            text = f"a subject of {len(said)} words with a pattern of {len(words)}, {pattern!r:.60}"
+            raise TooDear(f"{text}: at most {MOST_WORDS} for both, multiplied", len(said) <= LONGEST_SUBJECT)
+        return matches_words(words, said)
 
     return wants
 

@@ -15,6 +15,7 @@ from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
 from router.core.holding import ENTRY, PUBLISHER, Holding, octets_of_address, octets_of_subscription, octets_of_text
 from router.links.crowd import Crowd
+from router.links.filters import MOST_TOGETHER
 
 if TYPE_CHECKING:
     from amqp10.performatives import Error
@@ -33,6 +34,7 @@ UNREAD: Final = "unread_output"
 MAP: Final = "unsettled_map"
 MESSAGE_SIZE: Final = "max_message_size"
 POLICIES: Final = "policies"
+FILTERS: Final = "filters"
 COUNTED: Final = (
     HALF_OPEN,
     "handshake_timeout",
@@ -46,6 +48,7 @@ COUNTED: Final = (
     UNREAD,
     MEMORY,
     POLICIES,
+    FILTERS,
 )
 ENGINE_LIMITS: Final = {
     "handshake-timeout": "handshake_timeout",
@@ -105,6 +108,7 @@ class Admission:
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
+        self.asked: dict[str, int] = {}  # address -> bytes of filters that each of its messages asks
         self.silent = 0  # clients that were disconnected, as nothing was heard of them
         self.room: Room = _Always()  # its owner sets it
 
@@ -172,6 +176,22 @@ class Admission:
         if not holding.has_room(connection.identity.user, octets, connection.held):
             self.count_refusal(MEMORY)
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, no_room(holding, connection))
+
+    def check_filters(self, attach: SubscriberAttach, asked: int) -> None:
+        """Raises RemoteProtocolError if the filters of this subscription are too much for the messages of its address,
+        beside those of others. `asked`: their bytes."""
+        together = self.asked.get(attach.address, 0) + asked
+        if asked and together > MOST_TOGETHER:
+            self.count_refusal(FILTERS)
+            text = f"limit filters: each message of {attach.address!r:.60} would ask filters of {together} bytes here"
+            remedy = f"at most {MOST_TOGETHER}; conditions such as name = 'value', alone or with AND, do not count"
+            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"{text}, {remedy}")
+
+    def filters_attached(self, address: str, asked: int) -> None:
+        """asked: bytes of filters that are asked from now on; less than 0: that are asked no more."""
+        together = self.asked[address] = self.asked.get(address, 0) + asked
+        if not together:
+            del self.asked[address]
 
     def check_attach(
         self, connection: ClientConnection, attach: PublisherAttach | SubscriberAttach, entries: int, now: float

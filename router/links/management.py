@@ -31,7 +31,7 @@ from amqp10.errors import (
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, Transfers
-from amqp10.sections import MOST_READ, AmqpValue, Message, Properties
+from amqp10.sections import MOST_READ, AmqpValue, Glance, Message, Properties
 from amqp10.termini import Target
 from amqp10.types import Int, Symbol
 from router.border import FAILED, Border
@@ -55,11 +55,12 @@ STARTING: Final = f"{MANAGEMENT}: this router is starting; come again"
 
 _NODES: Final = re.compile(rf"(?:amqp:/)?(?:_local/|_topo/0/([^/]+)/)?{re.escape(MANAGEMENT)}")
 
-Answer = Callable[[Message], None]
+Answer = Callable[[bytes], None]
 
 
 class Request(NamedTuple):
-    """What a client asks. Call `answer` once, within a handler of the router."""
+    """What a client asks. Call `answer` once, within a handler of the router, with a message as it is sent: it may be
+    long, and is written in parts by whoever makes it (`encoded` does it at once)."""
 
     who: Identity
     message: Message
@@ -122,7 +123,8 @@ class OtherRouters:
 
     def ask(self, name: str, request: Request) -> None:
         if name not in self._router.core.up:
-            request.answer(answer_to(request.message, 503, f"router {name} is not in session with this one"))
+            text = f"router {name} is not in session with this one"
+            request.answer(answer_to(request.message, 503, text).encode())
             return
         number = next(self._numbers)
         self._waiting[number] = name, request
@@ -134,7 +136,7 @@ class OtherRouters:
             if asked == name:
                 del self._waiting[number]
                 text = f"the session with router {name} has ended: what it was asked to do may have been done"
-                request.answer(answer_to(request.message, 503, text))
+                request.answer(answer_to(request.message, 503, text).encode())
 
     def on_message(self, sender: str, message: m.Ask | m.Answer) -> None:
         if isinstance(message, m.Ask):
@@ -146,14 +148,14 @@ class OtherRouters:
         asked, who = _decoded(message.request), Identity(message.user, tuple(message.groups))
         core, node = self._router.core, self._router.management
 
-        def answer(told: Message) -> None:
+        def answer(told: bytes) -> None:
             if sender in core.up:
-                core.send(sender, m.Answer(message.number, encoded(self._router.border, asked, told)))
+                core.send(sender, m.Answer(message.number, told))
 
         if node is None:
-            answer(answer_to(asked, 503, STARTING))
+            answer(answer_to(asked, 503, STARTING).encode())
         elif not node.may_read(who):
-            answer(answer_to(asked, 403, _not_allowed(who), condition=UNAUTHORIZED_ACCESS))
+            answer(answer_to(asked, 403, _not_allowed(who), condition=UNAUTHORIZED_ACCESS).encode())
         else:
             node.ask(Request(who, asked, answer))
 
@@ -161,7 +163,11 @@ class OtherRouters:
         name, request = self._waiting.get(message.number, (None, None))
         if request is not None and name == sender:
             del self._waiting[message.number]
-            request.answer(_decoded(message.answer))
+            try:
+                Glance(message.answer).before_the_body()
+            except DecodeError as error:
+                raise m.PeerProtocolError(f"this is no message: {error}") from error
+            request.answer(message.answer)
 
 
 def _decoded(payload: bytes) -> Message:
@@ -244,10 +250,10 @@ class ManagementLink(AnonymousLink):
         address = self._reply_address(reply_to)
         self._unanswered += 1
 
-        def answer(told: Message) -> None:
+        def answer(told: bytes) -> None:
             self._unanswered -= 1
             if not self.detached:
-                self._answer(address, encoded(router.border, message, told), connection.now)
+                self._answer(address, told, connection.now)
 
         request = Request(connection.identity, message, answer)
         if self._node_of == router.config.name:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from amqp10.codec import encode_value
 from amqp10.errors import (
@@ -21,11 +21,8 @@ from amqp10.errors import (
     UNAUTHORIZED_ACCESS,
     RemoteProtocolError,
 )
-from amqp10.outcomes import (
-    ACCEPTED,
-    shortened_state,
-)
-from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
+from amqp10.outcomes import ACCEPTED, DeliveryState, shortened_state
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach, UnreadMap
 from amqp10.termini import (
     DURABLE_CONFIGURATION,
     DURABLE_NONE,
@@ -58,10 +55,12 @@ from router.core.ports import (
     Term,
     UniqueTags,
 )
-from router.links.filters import Selection, read_filters
+from router.links.filters import Selection, asked_of, read_filters
 from router.links.outcomes import map_state_of, outcome_of
 from router.names import Guarantee
 from router.policies import NOBODY, Direction, Identity
+
+T = TypeVar("T")
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
@@ -214,10 +213,10 @@ def read_publisher(
         unsettled = UNIQUE_TAGS
     elif attach.unsettled is not None:
         accepted = Outcome.ACCEPTED
-        unsettled = {
-            tag: None if state is None else accepted if state is ACCEPTED else outcome_of(state)
-            for tag, state in attach.unsettled.items()
-        }
+        unsettled = converted(
+            attach.unsettled,
+            lambda state: None if state is None else accepted if state is ACCEPTED else outcome_of(state),
+        )
     return (
         PublisherAttach(
             container,
@@ -232,6 +231,16 @@ def read_publisher(
         ),
         modes,
     )
+
+
+def converted(
+    unsettled: Mapping[bytes, DeliveryState | None], convert: Callable[[DeliveryState | None], T]
+) -> dict[bytes, T]:
+    """What the states of a client's map stand for. Of one that is unread it is empty, and filled when that is read."""
+    if isinstance(unsettled, UnreadMap):
+        unsettled.convert = convert
+        return unsettled.entries
+    return {tag: convert(state) for tag, state in unsettled.items()}
 
 
 def read_subscriber(
@@ -276,15 +285,20 @@ def read_subscriber(
     unsettled = None
     if attach.unsettled is not None:
         undecided, accepted = MapState.UNDECIDED, MapState.ACCEPTED
-        unsettled = {
-            tag: undecided if state is None else accepted if state is ACCEPTED else map_state_of(state, queue=queue)
-            for tag, state in attach.unsettled.items()
-        }
+        unsettled = converted(
+            attach.unsettled,
+            lambda state: (
+                undecided if state is None else accepted if state is ACCEPTED else map_state_of(state, queue=queue)
+            ),
+        )
     outcome_of(source.default_outcome, "attach.source.default-outcome")
     source.filter, wants = read_filters(source.filter, container)
     most_bytes = attach.max_message_size or 0
     # only what passes through in parts is larger than the network's setting
     most_of_whole = most_bytes if most_bytes < config.max_message_size else 0
+    selection = None
+    if wants or most_of_whole:
+        selection = Selection(wants, most_of_whole, asked_of(source.filter, wants))
     browses = False
     if queue:
         browses = source.distribution_mode == COPY
@@ -304,7 +318,7 @@ def read_subscriber(
             expiry_policy=_expiry_policy(source.expiry_policy),
             mode_first=modes.first,
             settled_mode=modes.settled,
-            selection=Selection(wants, most_of_whole) if wants or most_of_whole else None,
+            selection=selection,
             most_bytes=most_bytes,
             browses=browses,
         ),

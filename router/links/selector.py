@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
+from router.links.dear import TooDear
+
 Lookup = Callable[[str], Any]
 """Name of a property -> its value, None where the message has none."""
 Evaluate = Callable[[Lookup], Any]
@@ -25,6 +27,10 @@ Evaluate = Callable[[Lookup], Any]
 MOST_CHARACTERS: Final = 8192
 MOST_WORDS: Final = 1600
 """Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
+MOST_COMPARED: Final = 1 << 21
+"""Characters of a value times those of a piece of a pattern that has `_`, as it is tried at each place: some 10 ms."""
+LONGEST_COMPARED: Final = 1 << 16
+"""Characters of a value: where a longer one takes too many steps, the message is at fault, and not the pattern."""
 MOST_DEPTH: Final = 100  # evaluation is recursive
 
 _GRAMMAR: Final = r"""
@@ -326,18 +332,26 @@ def _joined(parts: Sequence[Evaluate], *, decisive: bool) -> Evaluate:
 def _like(pattern: str, escape: str | None) -> Callable[[str], bool]:
     """The pieces between `%` are searched one behind the other; `_` is any character."""
     pieces, at = [""], 0
+    texts: list[str | None] = [""]  # None: it has `_`
     while at < len(pattern):
         character = pattern[at]
         at += 1
         if character == escape:
             if at == len(pattern):
                 raise SelectorError("a pattern ends with its escape character")
-            pieces[-1] += re.escape(pattern[at])
+            character = pattern[at]
             at += 1
         elif character == "%":
             pieces.append("")
-        else:
-            pieces[-1] += "." if character == "_" else re.escape(character)
+            texts.append("")
+            continue
+        elif character == "_":
+            pieces[-1] += "."
+            texts[-1] = None
+            continue
+        pieces[-1] += re.escape(character)
+        if (text := texts[-1]) is not None:
+            texts[-1] = text + character
     first, *middle = [re.compile(piece, re.DOTALL) for piece in pieces]
     if not middle:
         return lambda value: first.fullmatch(value) is not None
@@ -349,7 +363,16 @@ def _like(pattern: str, escape: str | None) -> Callable[[str], bool]:
         if found is None:
             return False
         end = found.end()
-        for piece in middle[:-1]:
+        for piece, text in zip(middle[:-1], texts[1:-1], strict=True):
+            if text is not None:  # in linear time, and the expression would not be
+                end = value.find(text, end) + len(text)
+                if end < len(text):
+                    return False
+                continue
+            size = len(piece.pattern)
+            if len(value) * size > MOST_COMPARED:
+                what = f"a value of {len(value)} characters with a piece of {size} of LIKE {pattern!r:.60}"
+                raise TooDear(f"{what}: at most {MOST_COMPARED} for both, multiplied", len(value) <= LONGEST_COMPARED)
             found = piece.search(value, end)
             if found is None:
                 return False

@@ -27,6 +27,7 @@ from router.links.reasons import reason_of
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
+    from router.links.filters import Selection
 
 NOTHING_TO_PROVE: Final = Proof()
 MAX_BURST: Final = 1_024  # transfers per write
@@ -102,6 +103,7 @@ class SubscriberLink:
 
     __slots__ = (
         "_allowance",
+        "_asked",
         "_modes",
         "_size",
         "_unheard",
@@ -134,9 +136,21 @@ class SubscriberLink:
         self.expiry_policy = attach.expiry_policy
         self._unheard = self.queue and attach.epoch is None and attach.unsettled is not None  # protocol 16.8
         self._modes = modes
+        self._asked = 0  # bytes of its filters that each message asks
         self._size = MAX_BURST_BYTES // MAX_BURST  # of a transfer, with its frame
         self._allowance = MAX_BURST
         self._write = connection.writes
+
+    def filtered_by(self, selection: Selection) -> None:
+        """Its filters, once it is attached; until it is detached they count towards those of its address."""
+        selection.told = self._passed_by_unread
+        self._asked = selection.asked
+        if self._asked:
+            self.connection.router.admission.filters_attached(self.attach.address, self._asked)
+
+    def _passed_by_unread(self, why: str, own: bool) -> None:
+        """A message was passed by, as the filters take too many steps for it, or cannot be asked."""
+        self.connection.router.passed_by_unread(self, why, own)
 
     # --- SubscriberPort: what the core says
 
@@ -425,6 +439,9 @@ class SubscriberLink:
         self.detached = True
         self.connection.unwatch(self)
         self.connection.forget(self)
+        if self._asked:
+            self.connection.router.admission.filters_attached(self.attach.address, -self._asked)
+            self._asked = 0
 
 
 def _bare_at(payload: bytes) -> int:

@@ -173,6 +173,11 @@ class MqttConnection:
         return self._engine.state != CONNECTING or (self.user is not None and not self._engine.is_early)
 
     @property
+    def more(self) -> bool:
+        """What it has sent is read in parts: give `receive_data` b"" to go on."""
+        return self._engine.more
+
+    @property
     def is_busy(self) -> bool:
         """Whether what it has sent is looked at in parts: what it sends meanwhile is to wait."""
         return self.session is not None and self.session.is_busy

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from amqp10.errors import DecodeError
-from amqp10.sections import MOST_READ, AmqpValue, Data, Glance, Header, Message
+from amqp10.sections import AmqpValue, Data, Glance, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, Timestamp, UByte, ULong
 from mqtt import Properties, Publish, name_fault
@@ -30,6 +30,8 @@ PUBLISHER: Final = Symbol(PUBLISHER_ANNOTATION)
 LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
 LARGE: Final = 1_024
 """Octets of a payload from which on it is a view of the transfer's."""
+MOST_VALUES: Final = 3_072
+"""Sections of a message and values in its maps and lists, together. Each takes some 50 steps, in one turn."""
 LONGEST_TTL_MS: Final = 0xFFFFFFFF
 LONGEST_EXPIRY_S: Final = 0xFFFFFFFF  # MQTT 5, 3.3.2.3.3
 
@@ -126,7 +128,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     if message_format:
         return Unfit.NO_FORM
     try:
-        message = Message.decode(payload, MOST_READ)
+        message = Message.decode(payload, MOST_VALUES)
     except DecodeError:
         return Unfit.NO_FORM
     properties = message.properties or MessageProperties()

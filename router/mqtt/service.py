@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mqtt import Connect, Reason
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
 SPARE_TIMERS: Final = 64
+AT_ONCE: Final = 2  # sessions whose filters are looked at in one turn, and whose retained messages are sent
 LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
 DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
 REMEMBERED: Final = 64
@@ -226,15 +227,15 @@ class Mqtt:
         early, self.early = self.early, {}
         for connection in early:
             connection.handle_early(now)
-        busy, self.busy = self.busy, {}
-        for session in busy:
+        for session in list(islice(self.busy, AT_ONCE)):
+            self.busy.pop(session, None)
             if session.connection is not None:
                 self.border.input(session.connection, self._go_on, session, now)
             else:
                 session.go_on()
         self.retained.begin(now)
-        due, self.retained.due = self.retained.due, {}
-        for session in due:
+        for session in list(islice(self.retained.due, AT_ONCE)):
+            self.retained.due.pop(session, None)
             self.retained.go_on(session)
         while self._to_flush or self._leaving or self._roomy:
             ports, self._to_flush = self._to_flush, {}

@@ -459,8 +459,16 @@ class Session:
             del self._asked[asked]
             if asked.on is self.connection:
                 self.send_packet(asked.answer)
-            for one in asked.retained:
-                self.service.retained.send(self, one)
+            if asked.retained:
+                self._work.append(self._send_retained(asked.retained))
+                if len(self._work) == 1:
+                    self.service.busy[self] = None
+
+    def _send_retained(self, filters: list[Filter]) -> Iterator[None]:
+        for number, one in enumerate(filters, 1):
+            if not number % PART:
+                yield None
+            self.service.retained.send(self, one)
 
     def _unsubscribe(self, packet: Unsubscribe, on: MqttConnection | None) -> Iterator[None]:
         changed: set[str] = set()

@@ -105,3 +105,13 @@ def test_emptied_ranges_are_gone_over_once(drops: bool, monkeypatch: pytest.Monk
 def test_a_serial_number_is_taken_as_near_as_it_can_be(wire: int, near: int, plain: int) -> None:
     assert unwrap(wire, near) == plain
     assert difference(wire, near & 0xFFFFFFFF) == plain - near
+
+
+def test_no_more_ranges_are_settled_at_once_than_are_asked_for() -> None:
+    ranges: UnsettledRanges[str] = UnsettledRanges()
+    for n in range(10):
+        ranges.add(n, n + 1, "ab"[n & 1])
+    assert ranges.remove(0, 10, 4) == [("ab"[n & 1], n, n + 1) for n in range(4)]
+    assert ranges.remove(0, 10, 4) == [("ab"[n & 1], n, n + 1) for n in range(4, 8)]
+    assert len(ranges.remove(0, 10, 4)) == 2
+    ranges.check_invariants(10)

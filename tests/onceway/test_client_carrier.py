@@ -63,6 +63,7 @@ class FakeConnection:
             buffered=1, frames=0, more=False, frame_completed_by=lambda size: self.frame, goes_on=lambda size: False
         )
         self.connection = SimpleNamespace(reader=self.reader)
+        self.steps = None
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -88,6 +89,10 @@ class FakeConnection:
         self.delays.append(now - since)
 
     def resume_output(self) -> None: ...
+
+    @property
+    def more(self) -> bool:
+        return bool(self.reader.more)
 
 
 class Lines:
@@ -531,7 +536,7 @@ class Pings(MqttConnection):
             self.loop.now += len(data) * 1e-6
         self.needed = 0
 
-    closed, reads = False, True
+    closed, reads, more = False, True, False
 
     def delayed(self, since: float, now: float) -> None: ...
 

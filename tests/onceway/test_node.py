@@ -32,8 +32,8 @@ def test_request_that_meets_an_error_is_answered_so(monkeypatch: pytest.MonkeyPa
     async def ask() -> None:
         answered = asyncio.Event()
 
-        def answer(told: Message) -> None:
-            answers.append(told)
+        def answer(told: bytes) -> None:
+            answers.append(Message.decode(told))
             answered.set()
 
         node.ask(Request(Identity("bob"), Message(application_properties={"operation": "QUERY"}), answer))

@@ -48,7 +48,7 @@ class Node:
         return True
 
     def ask(self, request: Request) -> None:
-        request.answer(answer_to(request.message, 200, "OK"))
+        request.answer(answer_to(request.message, 200, "OK").encode())
 
 
 def network() -> Neighbours:

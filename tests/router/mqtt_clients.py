@@ -47,6 +47,8 @@ class Client:
         """What has come when the router has done everything; the inbox is empty then."""
         data = b"".join(encode(packet, self.version) for packet in packets)
         self.connection.receive_data(data, self.world.now)
+        while self.connection.more:
+            self.connection.receive_data(b"", self.world.now)
         self.world.settle()
         return self.take()
 

@@ -12,7 +12,7 @@ from amqp10.sections import Glance, Header, Message, Properties
 from amqp10.types import Described, Float, Symbol, Timestamp, ULong
 from router import names
 from router.core.ports import Outcome
-from router.links.filters import Selection, matches_words, partition_of, read_filters
+from router.links.filters import MOST_TOGETHER, Selection, asked_of, matches_words, partition_of, read_filters
 from router.links.predicate import _re2
 
 SELECTOR = "apache.org:selector-filter:string"
@@ -325,3 +325,54 @@ def test_a_malformed_filter_is_refused_with_its_place(name: str, value: Any, wor
 def test_more_filters_than_any_client_needs_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="more than 16"):
         read_filters({Symbol(str(i)): described(SELECTOR, "a = 1") for i in range(17)}, "me")
+
+
+TOPIC = "apache.org:legacy-amqp-topic-binding:string"
+LONG_PIECE = "text LIKE '%" + "a_" * 2_000 + "b%'"
+DEAR_WORDS = ".".join(["#", "a"] * 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said", "own"),
+    [
+        (SELECTOR, LONG_PIECE, message(text="a" * 10_000), True),
+        (SELECTOR, LONG_PIECE, message(text="a" * 100_000), False),
+        (TOPIC, DEAR_WORDS, message(Properties(subject="a." * 200)), True),
+        (TOPIC, DEAR_WORDS, message(Properties(subject="a." * 10_000)), False),
+        (SELECTOR, "p1 = 1 OR p2 = 2", message(**{f"p{i}": i for i in range(5_000)}), False),
+    ],
+)
+def test_a_message_that_takes_a_filter_too_many_steps_passes_by_and_that_is_told(
+    name: str, value: str, said: Message, own: bool
+) -> None:
+    """It is the filter's fault, or that of a message with more than is looked at."""
+    _, wants = read_filters({Symbol("f"): described(name, value)}, "me")
+    selection = Selection(wants, 0)
+    told: list[tuple[str, bool]] = []
+    selection.told = lambda why, own: told.append((why, own))
+    payloads = [said.encode(), message(Properties(subject="a.a"), text="b").encode()]
+    assert (0, Outcome.ACCEPTED) in [(start, outcome) for start, _, outcome in selection.unwanted(payloads, 0)]
+    assert [each for _, each in told] == [own]
+
+
+def test_a_pattern_without_underscores_is_searched_in_any_value() -> None:
+    assert lets_through(SELECTOR, "text LIKE '%needle%'", message(text="x" * 3_000_000 + "needle"))
+    assert not lets_through(SELECTOR, "text LIKE '%needle%less%'", message(text="x" * 3_000_000 + "needle"))
+    assert lets_through(SELECTOR, "text LIKE '%n__dle%'", message(text="x" * 100_000 + "needle"))
+    assert lets_through(SELECTOR, "text LIKE 'a%b%b%c'", message(text="a b b c"))
+    assert not lets_through(SELECTOR, "text LIKE 'a%b%b%c'", message(text="a b c"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "counts"),
+    [
+        (SELECTOR, "a = 'b' AND c LIKE '%d%'", False),
+        (SELECTOR, "a = 'b' OR c LIKE '%d%'", True),
+        (names.PARTITION, [0, 3], False),
+        (TOPIC, "a.*", True),
+    ],
+)
+def test_filters_that_each_message_asks_are_counted(name: str, value: Any, counts: bool) -> None:
+    applied, wants = read_filters({Symbol("f"): described(name, value)}, "me")
+    assert bool(asked_of(applied, wants)) is counts
+    assert asked_of(applied, wants) < MOST_TOGETHER

@@ -9,7 +9,7 @@ from router.border import Border
 from router.config import RouterConfig
 from router.core import messages as m
 from router.core.traffic import Settle
-from router.links.management import Request, answer_to
+from router.links.management import Request, answer_to, encoded
 from router.peers.wire import decode, encode
 from router.policies import Identity
 from router.router import Router
@@ -53,8 +53,11 @@ class Pair:
                 target.peer_message(source.config.name, data, 1.0)
 
     def ask(self, name: str = "b", who: Identity = BOB) -> None:
-        self.a.other_routers.ask(name, Request(who, ASKED, self.answers.append))
+        self.a.other_routers.ask(name, Request(who, ASKED, self.answer))
         self.exchange()
+
+    def answer(self, told: bytes) -> None:
+        self.answers.append(Message.decode(told))
 
     def answered(self) -> list[int]:
         return [(answer.application_properties or {})["statusCode"] for answer in self.answers]
@@ -66,7 +69,7 @@ def test_the_node_asked_knows_who_asks_and_its_answer_comes_back_once() -> None:
     (request,) = pair.node.requests
     assert (request.who, request.message.application_properties) == (BOB, ASKED.application_properties)
     for _ in range(2):
-        request.answer(answer_to(request.message, 200, "OK", ["onceway.link"]))
+        request.answer(answer_to(request.message, 200, "OK", ["onceway.link"]).encode())
         pair.exchange()
     assert (pair.answered(), pair.answers[0].value) == ([200], ["onceway.link"])
 
@@ -86,9 +89,9 @@ def test_an_answer_that_was_overtaken_by_the_end_of_the_session_is_ignored() -> 
     for router, other in ((pair.a, "b"), (pair.b, "a")):
         router.peer_down(other, 1.0)
     assert pair.answered() == [503]
-    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK"))  # nobody is there
+    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK").encode())  # nobody is there
     pair.meet()
-    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK"))
+    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK").encode())
     pair.exchange()
     assert pair.answered() == [503]
 
@@ -96,7 +99,7 @@ def test_an_answer_that_was_overtaken_by_the_end_of_the_session_is_ignored() -> 
 @pytest.mark.parametrize("message", [m.Ask(1, "bob", [], b"\0"), m.Answer(3, b"\0")])
 def test_what_is_no_message_breaks_the_protocol(message: m.Message) -> None:
     pair = Pair()
-    pair.a.other_routers.ask("b", Request(BOB, ASKED, pair.answers.append))
+    pair.a.other_routers.ask("b", Request(BOB, ASKED, pair.answer))
     with pytest.raises(m.PeerProtocolError, match="this is no message"):
         pair.a.peer_message("b", encode(message), 1.0)
 
@@ -127,7 +130,7 @@ def test_answer_that_has_no_form_says_that_it_has_failed() -> None:
     pair.b.border = Border(pair.b.core, told)
     pair.ask()
     (request,) = pair.node.requests
-    request.answer(answer_to(ASKED, 200, "OK", object()))
+    request.answer(encoded(pair.b.border, ASKED, answer_to(ASKED, 200, "OK", object())))
     pair.exchange()
     assert pair.answered() == [500]
     assert [each["event"] for each in told.errors] == ["message_failed"]

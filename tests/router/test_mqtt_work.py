@@ -28,6 +28,7 @@ from mqtt.topics import MOST_LEVELS
 from router.config import Limits
 from router.core.ports import MOST_DATA
 from router.mqtt.retained import MOST_DELETED, STEPS, Table
+from router.mqtt.service import AT_ONCE
 from router.mqtt.session import PART
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.test_mqtt_retained import RETAINED, Store
@@ -62,8 +63,9 @@ def feed(client: Client, *packets: Packet) -> Callable[[], None]:
 
     def work() -> None:
         client.connection.receive_data(data, now)
-        while router.flush(now):
-            pass
+        while client.connection.more or router.wants_flush:
+            client.connection.receive_data(b"", now)
+            router.flush(now)
 
     return work
 
@@ -121,9 +123,13 @@ def test_a_subscribe_of_many_filters_is_handled_in_parts(lost: bool) -> None:
     client.connection.receive_data(b"".join(encode(each, 5) for each in packets), world.now)
     (session,) = world.router.mqtt.sessions.values()
     known = [len(session.filters.by_text)]
-    while client.connection.is_busy:
-        if lost and len(known) == 3:
+    while client.connection.more or client.connection.is_busy:
+        if lost and known[-1] < max(known):
             client.connection.receive_eof(world.now)
+            break
+        if not client.connection.is_busy:
+            client.connection.receive_data(b"", world.now)
+            known.append(len(session.filters.by_text))
         world.router.flush(world.now)
         known.append(len(session.filters.by_text))
     assert max(abs(later - earlier) for earlier, later in pairwise(known)) <= PART
@@ -131,10 +137,30 @@ def test_a_subscribe_of_many_filters_is_handled_in_parts(lost: bool) -> None:
     assert not session.is_busy
     assert not session.filters.by_text
     if not lost:
-        assert [type(each) for each in client.take()] == [Pingresp, Suback, Unsuback]
+        assert [type(each) for each in client.take()] == [Suback, Pingresp, Unsuback]
     again = world.connect("s", properties=LASTING, clean_start=False)
     assert again.take() == []
     assert subscribe(again, *texts[:300], qos=1) == [Reason.GRANTED_QOS_1] * 300
+
+
+def test_sessions_that_subscribe_to_much_have_their_turns() -> None:
+    """Each turn looks at a part of AT_ONCE sessions, whoever else waits."""
+    world = World()
+    clients = [world.connect(f"s{n}", properties=LASTING) for n in range(5 * AT_ONCE)]
+    packet = encode(Subscribe(1, [Subscription(f"d/{n}", 1) for n in range(3 * PART)]), 5)
+    for client in clients:
+        client.connection.receive_data(packet, world.now)
+        while client.connection.more:
+            client.connection.receive_data(b"", world.now)
+    sessions = [*world.router.mqtt.sessions.values()]
+    known = [len(session.filters.by_text) for session in sessions]
+    while any(session.is_busy for session in sessions):
+        world.router.flush(world.now)
+        now = [len(session.filters.by_text) for session in sessions]
+        assert sum(now) - sum(known) <= AT_ONCE * PART
+        assert max(now) - min(now) <= 2 * PART
+        known = now
+    assert known == [3 * PART] * len(clients)
 
 
 def test_a_subscription_may_be_lost_while_an_unsubscribe_is_handled_in_parts() -> None:

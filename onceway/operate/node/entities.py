@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from amqp10.decoder import decode_value
-from onceway.operate.overview import Overview
+from onceway.operate.overview import in_order
 from onceway.operate.status import publishers, records, state_of, subscribers
 from onceway.serve.server import RouterServer
 from router.core.reports import in_doubt
@@ -75,9 +75,8 @@ def connections_of(server: RouterServer) -> Iterator[tuple[str, ClientConnection
 class Entities:
     """Of the router of `server`."""
 
-    def __init__(self, server: RouterServer, overview: Overview) -> None:
+    def __init__(self, server: RouterServer) -> None:
         self._server = server
-        self._overview = overview
         self._kinds: dict[str, Callable[[], Steps]] = {
             "router": self._routers,
             "listener": self._listeners,
@@ -91,10 +90,9 @@ class Entities:
             "delivery-in-doubt": self._in_doubt,
         }
 
-    async def of(self, kind: str) -> list[Entity]:
+    def of(self, kind: str) -> Steps:
         """All of a type, in the order of their identities where others may come and go."""
-        found, _ = await self._overview.pace.run(self._kinds[kind]())
-        return found
+        return self._kinds[kind]()
 
     def _routers(self) -> Steps:
         yield
@@ -166,7 +164,7 @@ class Entities:
                 }
             )
             yield
-        return _sorted(found)
+        return (yield from _sorted(found))
 
     def _sessions(self) -> Steps:
         found = []
@@ -186,7 +184,7 @@ class Entities:
                     }
                 )
                 yield
-        return _sorted(found)
+        return (yield from _sorted(found))
 
     def _links(self) -> Steps:
         found = []
@@ -215,19 +213,21 @@ class Entities:
                     }
                 )
                 yield
-        return _sorted(found)
+        return (yield from _sorted(found))
 
-    def _reports(self) -> Generator[None, None, Iterator[tuple[str, Entity]]]:
-        found = []
-        for name in sorted(self._server.address_names()):
+    def _reports(self, add: Callable[[str, Entity], None]) -> Generator[None, None, None]:
+        """Hands over the report of each address: all of them together may take more memory than there is."""
+        for name in (yield from in_order(self._server.address_names(), str)):
             report = yield from self._server.report(name)
             if report is not None:
-                found.append((name, report))
-        return iter(found)
+                add(name, report)
+            yield
 
     def _addresses(self) -> Steps:
-        found, counters = [], self._server.measured().counters
-        for name, report in (yield from self._reports()):
+        found: list[Entity] = []
+        counters = self._server.measured().counters
+
+        def add(name: str, report: Entity) -> None:
             counted = counters.get(name)
             found.append(
                 {
@@ -245,12 +245,15 @@ class Entities:
                     **records(report),
                 }
             )
+
+        yield from self._reports(add)
         return found
 
     def _subscriptions(self) -> Steps:
-        found = []
+        found: list[Entity] = []
         nothing = dict.fromkeys(("queued", "unsettled", "in_doubt", "not_accepted"))
-        for address, report in (yield from self._reports()):
+
+        def add(address: str, report: Entity) -> None:
             here = {(one["container"], one["name"]): one for one in subscribers(report)}
             for one in report["subscriptions"]:
                 container, link = one["container"], one["name"]
@@ -258,19 +261,24 @@ class Entities:
                 parts = {key: attached.get(key) for key in nothing}
                 said = {key: one[key] for key in ("home", "away_s", "declared", "timeout_s", "owed", "oldest_s")}
                 found.append({**_link(address, container, link), **said, **parts})
-        return _sorted(found)
+
+        yield from self._reports(add)
+        return (yield from _sorted(found))
 
     def _publishers(self) -> Steps:
-        found = []
+        found: list[Entity] = []
         keys = ("state", "undone", "unsettled", "waits_for", "no_credit", "no_credit_s")
-        for address, report in (yield from self._reports()):
+
+        def add(address: str, report: Entity) -> None:
             for one in publishers(report):
                 found.append({**_link(address, one["container"], one["name"]), **{key: one.get(key) for key in keys}})
-        return _sorted(found)
+
+        yield from self._reports(add)
+        return (yield from _sorted(found))
 
     def _in_doubt(self) -> Steps:
         found = []
-        for name in sorted(self._server.address_names()):
+        for name in (yield from in_order(self._server.address_names(), str)):
             address = self._server.router.core.addresses.get(name)
             if address is None:
                 continue
@@ -278,7 +286,9 @@ class Entities:
                 link = _link(name, one["container"], one["name"])
                 identity = f"{link['identity']}/{one['tag']}"
                 found.append({**link, **one, "identity": identity, "name": identity, "link": one["name"]})
-        return _sorted(found)
+                yield
+            yield
+        return (yield from _sorted(found))
 
 
 def _link(address: str, container: str, link: str) -> Entity:
@@ -286,6 +296,6 @@ def _link(address: str, container: str, link: str) -> Entity:
     return {"identity": identity, "name": identity, "address": address, "container": container, "link": link}
 
 
-def _sorted(found: list[Entity]) -> list[Entity]:
+def _sorted(found: list[Entity]) -> Steps:
     """Pages of a query that are asked for one after the other fit together as far as nobody comes or goes."""
-    return sorted(found, key=lambda entity: str(entity["identity"]))
+    return in_order(found, lambda entity: str(entity["identity"]))

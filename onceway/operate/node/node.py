@@ -4,15 +4,17 @@ Operations on the node itself are QUERY, GET-TYPES, GET-ATTRIBUTES, GET-OPERATIO
 those on an entity READ and, for who may act, DELETE. Settings stand in the topology file, so that all routers have the
 same: CREATE and UPDATE are not implemented, and say so. Status codes are those of HTTP.
 
-Requests are answered one after the other. A query is made from a router's reports in pieces (`operate.overview`).
+Requests are answered one after the other. What a query finds is made from a router's reports, and written, in pieces
+(`operate.overview`); tools ask for it in pages, with `offset` and `count`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
+from amqp10.encoder import encode_list, encode_value, register_encoder
 from amqp10.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
 from amqp10.sections import Message
@@ -25,17 +27,25 @@ from onceway.operate.node.entities import ATTRIBUTES, DELETED, PREFIX, Entities,
 from onceway.operate.node.foreign import NONE, PREFIXES, TYPES, Fixed
 from onceway.operate.overview import Overview
 from onceway.serve.server import RouterServer
-from router.links.management import Request, answer_to, failed
+from router.links.management import Request, answer_to, encoded, failed
 from router.policies import Identity
 from router.router import Router
 
 NODE: Final = "org.amqp.management"
 MOST: Final = 10_000  # entities in one answer
+MOST_OCTETS: Final = 4 << 20  # of them
 COMMON: Final = ("identity", "name", "type")
 ON_NODE: Final = (
     "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS", "GET-MGMT-NODES", "GET-LOG",
 )  # fmt: skip
 _TEXTS: Final = {200: "OK", 204: "No Content"}
+
+
+class Written(bytes):
+    """A value as its octets."""
+
+
+register_encoder(Written, lambda value, depth: bytes(value))
 
 
 class Refused(Exception):
@@ -52,7 +62,8 @@ class Node:
 
     def __init__(self, server: RouterServer, overview: Overview, actions: Actions) -> None:
         self._server = server
-        self._entities = Entities(server, overview)
+        self._entities = Entities(server)
+        self._overview = overview
         self._actions = actions
         self._turn = waits.OWN_WORK(asyncio.Lock())
         self._answering: set[asyncio.Task[None]] = set()  # each link has a bound
@@ -90,10 +101,10 @@ class Node:
                 await asyncio.wait((work,))
             finally:
                 work.cancel()  # where this task is
-            answer = self._server.router.border.ask(failed(request.message), work.result)
+            answer = self._server.router.border.ask(failed(request.message).encode(), work.result)
             self._server.operate(lambda router: request.answer(answer))
 
-    async def _answer(self, who: Identity, message: Message) -> Message:
+    async def _answer(self, who: Identity, message: Message) -> bytes:
         given, condition = message.application_properties or {}, None
         try:
             status, body = await self._do(who, given, message.value)
@@ -102,7 +113,7 @@ class Node:
             status, text, body, condition = error.status, str(error), None, error.condition
         except ControlError as error:
             status, text, body = error.status, str(error), None
-        return answer_to(message, status, text, body, condition)
+        return encoded(self._server.router.border, message, answer_to(message, status, text, body, condition))
 
     async def _do(self, who: Identity, given: Mapping[str, Any], body: Any) -> tuple[int, Any]:
         operation = given.get("operation")
@@ -145,23 +156,51 @@ class Node:
         elif all(kind not in _OURS for kind in kinds):  # their tools look whether there is such an attribute
             names = [name for name in names if any(name in _attributes(kind) for kind in kinds)]
         offset, count = _number(given, "offset") or 0, _number(given, "count")
-        found = [entity for kind in kinds for entity in await self._of(kind)]
-        found = found[offset:] if count is None else found[offset : offset + count]
-        if len(found) > MOST:
-            raise Refused(400, f"there are {len(found)} of them: ask for at most {MOST}, with offset and count")
-        rows = [[entity.get(name) for name in names] for entity in found]
-        return {"attributeNames": names, "results": rows, "count": len(rows)}
+        stop = None if count is None else offset + count
+        (rows, number), _ = await self._overview.pace.run(self._rows(kinds, names, offset, stop))
+        return {"attributeNames": names, "results": rows, "count": number}
+
+    def _rows(
+        self, kinds: list[str], names: list[str], start: int, stop: int | None
+    ) -> Generator[None, None, tuple[Written, int]]:
+        """Those from `start` to `stop`, and how many they are."""
+        rows: list[bytes] = []
+        octets = before = 0
+        for kind in kinds:
+            found = yield from self._of(kind)
+            wanted = found[max(start - before, 0) : None if stop is None else max(stop - before, 0)]
+            before += len(found)
+            if len(rows) + len(wanted) > MOST:
+                many = len(rows) + len(wanted)
+                raise Refused(400, f"there are {many} of them: ask for at most {MOST}, with offset and count")
+            for entity in wanted:
+                rows.append(encode_value([entity.get(name) for name in names]))
+                octets += len(rows[-1])
+                if octets > MOST_OCTETS:
+                    text = (
+                        f"{len(rows)} of them take more than {MOST_OCTETS} octets: ask for fewer, with offset and count"
+                    )
+                    raise Refused(400, text)
+                yield
+        return Written(encode_list(rows)), len(rows)
 
     async def _read(self, given: Mapping[str, Any]) -> Entity:
         wanted, key = given.get("type"), "identity" if given.get("identity") is not None else "name"
         if given.get(key) is None:
             raise Refused(400, "identity or name is missing")
         kinds = [_known(wanted)] if wanted else [f"{PREFIX}{kind}" for kind in ATTRIBUTES]
+        found, _ = await self._overview.pace.run(self._find(kinds, key, given[key]))
+        if found is None:
+            raise Refused(404, f"{wanted or 'any type'}: no entity with {key} {given[key]!r:.200}")
+        return found
+
+    def _find(self, kinds: list[str], key: str, value: Any) -> Generator[None, None, Entity | None]:
         for kind in kinds:
-            for entity in await self._of(kind):
-                if entity[key] == given[key]:
+            for entity in (yield from self._of(kind)):
+                if entity[key] == value:
                     return entity
-        raise Refused(404, f"{wanted or 'any type'}: no entity with {key} {given[key]!r:.200}")
+                yield
+        return None
 
     async def _delete(self, who: Identity, given: Mapping[str, Any]) -> tuple[int, Any]:
         kind = _ours(_known(given.get("type")))
@@ -199,23 +238,27 @@ class Node:
 
         self._server.operate(close)
 
-    async def _of(self, kind: str) -> list[Entity]:
+    def _of(self, kind: str) -> Generator[None, None, list[Entity]]:
         """All entities of a type, ours or theirs, by the attributes of that type."""
         name = _theirs(kind)
+        rows = []
         if name is None:
-            return [{**entity, "type": kind} for entity in await self._entities.of(_OURS[kind])]
+            for entity in (yield from self._entities.of(_OURS[kind])):
+                rows.append({**entity, "type": kind})
+                yield
+            return rows
         foreign = TYPES.get(name)
         if foreign is None:
             return []
-        found = await self._entities.of(foreign.ours)
+        found = yield from self._entities.of(foreign.ours)
         if foreign.split is not None:
-            found = [part for entity in found for part in foreign.split(entity)]
-        rows = []
+            found = [part for entity in found for part in foreign.split(entity)]  # into several of each: of few
         for entity in found:
             row = {"identity": entity["identity"], "name": entity["name"], "type": kind}
             for key, how in foreign.attributes.items():
                 row[key] = how.value if isinstance(how, Fixed) else entity[how] if isinstance(how, str) else how(entity)
             rows.append(row)
+            yield
         return rows
 
 

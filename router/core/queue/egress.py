@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from router.core import messages as m
 from router.core.egress import Egress
 from router.core.intervals import count
-from router.core.ports import MapState
+from router.core.irregular import Entered, State
 from router.core.queue.consumer import NOBODY, Consumer, Nobody
 from router.core.subscriber import Subscriber
 
@@ -29,13 +28,17 @@ class QueueEgress(Egress):
         super().__init__(address)
         self.queue = address
 
-    def _enter_map(self, subscriber: Subscriber, presented: Mapping[bytes, MapState]) -> None:
+    def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
         """Of what an earlier subscription held undecided a fresh one holds nothing: it may be another's by now
         (protocol 16.2)."""
         if subscriber.kind is m.JoinKind.FRESH:
-            final = (MapState.ACCEPTED, MapState.REJECTED)
-            presented = {tag: state for tag, state in presented.items() if state in final}
-        super()._enter_map(subscriber, presented)
+            final = State.ACCEPTED
+            decided = {
+                prefix: {tag: delivery for tag, delivery in known.items() if delivery.state is final}
+                for prefix, known in entered.items()
+            }
+            entered = {prefix: known for prefix, known in decided.items() if known}
+        super()._enter_map(subscriber, entered)
 
     def on_claim(self, sender: str, message: m.Pub) -> None:
         """A new ingress is told what consumers here hold, before the PUBACK; an old one in a new session, what they
