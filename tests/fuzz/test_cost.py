@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -12,6 +12,9 @@ from chaos.fuzz.__main__ import main
 from chaos.fuzz.cases import cases
 from chaos.fuzz.cost import TURN_STEPS, Case, Cost, cost_of, counted, examine, exponent, mixed
 from chaos.fuzz.costs import left_out
+from chaos.fuzz.neighbour_costs import KINDS, hears, made, neighbour
+from router.core.messages import Hello, Message
+from router.peers.wire import encode
 
 CASES = {case.name: case for case in cases()}
 ALWAYS = (
@@ -26,6 +29,16 @@ ALWAYS = (
     "message/header/repeated/partition",
     "message/data/repeated/mqtt",
     "websocket/parts",
+    "many/received/outcomes",
+    "map/subscription/undecided",
+    "map/publisher/rejected",
+    "mqtt/subscribe/subscriptions/many",
+    "mqtt/unsubscribe/topic_filters/many",
+    "neighbour/topic/sync/entries",
+    "neighbour/queue/hello/subscriptions",
+    "packet/link-state",
+    "page/metrics/addresses",
+    "management/query/onceway.subscription",
 )
 SAMPLE = [*ALWAYS, *[case.name for case in mixed([*CASES.values()], 1)[:60] if case.name not in ALWAYS]]
 
@@ -37,6 +50,13 @@ def test_cost_grows_with_the_input_and_no_faster(name: str) -> None:
 
 def test_every_performative_and_section_is_there() -> None:
     assert left_out() == set()
+
+
+def test_every_message_between_routers_is_one_that_a_router_takes() -> None:
+    """At an address of one kind at least: else what it costs would be that of its refusal."""
+    for cls in get_args(Message):
+        taken = [hears(neighbour(kind), encode(made(cls, 0))) for kind in KINDS if cls is not Hello]
+        assert cls is Hello or any(taken), cls
 
 
 def test_each_step_of_a_loop_is_counted() -> None:
