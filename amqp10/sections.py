@@ -379,7 +379,12 @@ class Glance:
         found = self._application_properties
         if found is None:
             at = self._place(APPLICATION_PROPERTIES)
-            found = {} if at is None else self._read(_glance_at_application_properties, *at)
+            if at is None:
+                found = {}
+            elif REMEMBERED < at[1] - at[0] <= RECENT:
+                found = _long_application_properties(self._payload[at[0] : at[1]])
+            else:
+                found = self._read(_glance_at_application_properties, *at)
             self._application_properties = found
         return found
 
@@ -421,6 +426,8 @@ Stretch = tuple[int, int]
 """From an offset to the one behind the last."""
 REMEMBERED: Final = 512
 """Bytes of a section that is remembered: messages often have the same, and several links look at one message."""
+RECENT: Final = 1 << 16
+"""The same where a few are remembered: the filters of all subscriptions look at a message one after the other."""
 
 
 @lru_cache(maxsize=1024)
@@ -430,6 +437,11 @@ def _glance_at_properties(value: bytes) -> Properties:
 
 @lru_cache(maxsize=1024)
 def _glance_at_application_properties(value: bytes) -> Mapping[str, Any]:
+    return _read_application_properties(value, 0, len(value), [MOST_READ])[0]
+
+
+@lru_cache(maxsize=8)
+def _long_application_properties(value: bytes) -> Mapping[str, Any]:
     return _read_application_properties(value, 0, len(value), [MOST_READ])[0]
 
 

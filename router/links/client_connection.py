@@ -487,9 +487,7 @@ class ClientConnection:
         assert remote is not None
         now = self.now
         admission = self.router.admission
-        if self.router.drain is not None:
-            self.refuse(link, DETACH_FORCED, "this router is being drained", {})
-            self.router.drain.leave(self, now)
+        if self._left_by_drain(link):
             return
         self.count_held()  # with what has come before in this turn
         try:
@@ -513,7 +511,7 @@ class ClientConnection:
                 link.takes(admission.check_attach(self, publisher, len(remote.unsettled or ()), now))
                 if isinstance(remote.unsettled, UnreadMap):
                     yield from self._read_map(remote.unsettled)
-                    if link.detached:
+                    if link.detached or self._left_by_drain(link):
                         return
                     now = self.now
                 strip(remote)
@@ -538,7 +536,7 @@ class ClientConnection:
                 if isinstance(remote.unsettled, UnreadMap):
                     yield from self._read_map(remote.unsettled)
                     yield from _entered(subscriber)
-                    if link.detached:
+                    if link.detached or self._left_by_drain(link):
                         return
                     now = self.now
                 chosen = subscriber.selection
@@ -567,6 +565,14 @@ class ClientConnection:
                 link.local_attach.name = link.name
             self._check_refused()
         self.count_held()
+
+    def _left_by_drain(self, link: Link) -> bool:
+        drain = self.router.drain
+        if drain is None:
+            return False
+        self.refuse(link, DETACH_FORCED, "this router is being drained", {})
+        drain.leave(self, self.now)
+        return True
 
     def _read_map(self, unread: UnreadMap) -> Iterator[None]:
         while unread.unread:

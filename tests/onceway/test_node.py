@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from amqp10.sections import Message
+from amqp10.sections import AmqpValue, Message
+from chaos.fuzz.page_costs import Served, turns_of
 from onceway.operate.node.node import Node
 from router.border import Border
 from router.links.management import Request
@@ -44,3 +45,40 @@ def test_request_that_meets_an_error_is_answered_so(monkeypatch: pytest.MonkeyPa
     asyncio.run(ask())
     assert [answer.application_properties["statusCode"] for answer in answers] == [500]
     assert [type(each["exc"]) for each in told.errors] == [Broken]
+
+
+def query(served: Served, **given: int) -> Message:
+    asked = Message(
+        AmqpValue({"attributeNames": ["name"]}),
+        application_properties={"operation": "QUERY", "entityType": "onceway.address", **given},
+    )
+    found: list[bytes] = []
+
+    async def ask() -> None:
+        found.append(await served.node._answer(Identity("bob"), asked))
+
+    for turn in turns_of(ask()):
+        turn()
+    return Message.decode(found[0])
+
+
+def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(1_200)
+    names = sorted(f"a{n}" for n in range(1_200))
+    whole = query(served).value
+    assert [name for (name,) in whole["results"]] == names
+    assert whole["count"] == 1_200
+    page = query(served, offset=1_000, count=150).value
+    assert [name for (name,) in page["results"]] == names[1_000:1_150]
+    assert query(served, offset=1_150, count=500).value["count"] == 50
+    assert query(served, offset=5_000).value["results"] == []
+    monkeypatch.setattr("onceway.operate.node.node.MOST", 1_000)
+    refused = query(served).application_properties
+    assert refused is not None
+    assert refused["statusCode"] == 400
+    assert refused["statusDescription"] == "there are 1200 of them: ask for at most 1000, with offset and count"
+    assert query(served, count=1_000).value["count"] == 1_000
+    monkeypatch.setattr("onceway.operate.node.node.MOST_OCTETS", 500)
+    refused = query(served, count=1_000).application_properties
+    assert refused is not None
+    assert "take more than 500 octets: ask for fewer" in refused["statusDescription"]

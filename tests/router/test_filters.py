@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amqp10 import sections
 from amqp10.errors import DecodeError, RemoteProtocolError
 from amqp10.sections import Glance, Header, Message, Properties
 from amqp10.types import Described, Float, Symbol, Timestamp, ULong
@@ -14,6 +15,7 @@ from router import names
 from router.core.ports import Outcome
 from router.links.filters import MOST_TOGETHER, Selection, asked_of, matches_words, partition_of, read_filters
 from router.links.predicate import _re2
+from tests.builds import puts_stand_ins
 
 SELECTOR = "apache.org:selector-filter:string"
 
@@ -376,3 +378,21 @@ def test_filters_that_each_message_asks_are_counted(name: str, value: Any, count
     applied, wants = read_filters({Symbol("f"): described(name, value)}, "me")
     assert bool(asked_of(applied, wants)) is counts
     assert asked_of(applied, wants) < MOST_TOGETHER
+
+
+@puts_stand_ins
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_application_properties_are_decoded_once_for_all_filters(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    read = sections._read_application_properties
+
+    def reads(*arguments: Any) -> Any:
+        decoded.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(sections, "_read_application_properties", reads)
+    payloads = [message(text=f"once {size} {n}" + "x" * size).encode() for n in range(4)]
+    for n in range(20):
+        _, wants = read_filters({Symbol("f"): described(SELECTOR, f"text = '{n}' OR text LIKE '%{n}y'")}, "me")
+        Selection(wants, 0).unwanted(payloads, 0)
+    assert len(decoded) == 4
