@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 1_000
 """The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
-PART: Final = 256
+PART: Final = 128
 """Topic filters of a packet that are looked at in one turn."""
 MOST_ASKED: Final = 1_000
 """SUBACK and UNSUBACK that wait at once, above which the client is not read."""
