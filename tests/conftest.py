@@ -15,6 +15,7 @@ import inspect
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Coroutine, Iterator
@@ -29,6 +30,10 @@ from onceway.base import loop
 # How quick a machine is at drawing examples, or at one of them, says nothing about what is tested.
 settings.register_profile("onceway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceway")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's job in the background ignores Ctrl-C, and so would the processes of tests that are ended by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HERE = Path(__file__).parent
 _GROUPS = {  # in the order of their beginning, the longest first; `spark` is known by its fixture
