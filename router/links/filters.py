@@ -122,9 +122,9 @@ class Selection:
             if not wanted and self.told is not None:
                 self.told(str(error), False)
             return None, wanted
-        except TooDear as error:
+        except TooDear as dear:
             if self.told is not None:
-                self.told(str(error), error.own)
+                self.told(str(dear), dear.own)
             return None, False
 
 

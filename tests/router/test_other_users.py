@@ -343,7 +343,7 @@ def test_an_answer_goes_to_a_queue_and_not_where_it_could_not_be_kept() -> None:
     )
     assert taken == ACCEPTED
     (request,) = asked.requests
-    request.answer(Message("answer"))
+    request.answer(Message("answer").encode())
     clients.exchange()
     assert [Message.decode(each).value for each in payloads(client.seen(Transfers, consumer))] == ["answer"]
 
@@ -363,7 +363,7 @@ def test_a_link_without_an_address_asks_management_nodes_between_its_messages() 
     for to in ("replies", "amqp:/_local/$management", "amqp:/_topo/0/a/$management", "replies"):
         say(to, reply_to="replies")
     for request in asked.requests:
-        request.answer(Message("answer"))
+        request.answer(Message("answer").encode())
     clients.exchange()
     told = [Message.decode(each).value for each in payloads(client.seen(Transfers, replies))]
     assert told == ["x", "x", "answer", "answer"]
@@ -384,7 +384,7 @@ def test_a_link_without_an_address_asks_management_nodes_between_its_messages() 
     assert error(client, client.sender("asks b", target=Target("_topo/0/b/$management"))) == ("amqp:not-found", unknown)
     link.detach(None, closed=True)
     clients.exchange()
-    asked.requests[2].answer(Message("too late"))
+    asked.requests[2].answer(Message("too late").encode())
     clients.exchange()
     assert not clients.router.core.publishers
 

@@ -85,6 +85,7 @@ NOT_RECORDED = {
     "queue_at_one_side_of_a_partition": "a file changes in it: `plan.with_topics` draws that",
     "queue_at_a_router_that_follows_late": "a file changes in it: `plan.with_topics` draws that",
     "queue_at_a_router_that_follows_alone": "a file changes in it: `plan.with_topics` draws that",
+    "queue_at_a_router_that_follows_as_a_session_begins": "a file changes in it: `plan.with_topics` draws that",
     "life_that_a_map_has_made_up": "its subscriber makes up by hand what it says",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip
