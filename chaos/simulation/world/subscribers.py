@@ -217,7 +217,12 @@ class Subscriber(Client):
         """What shows its router that it has read the answer (protocol 7.6.9)."""
         if kind in ("open", "attach"):  # the first attach comes with the open
             self.attached_on = pipe
-        elif pipe is self.told_on and pipe is self.attached_on and self.state == "on":
+        elif (
+            pipe is self.told_on
+            and pipe is self.attached_on
+            and self.state == "on"
+            and self.world.checker.sees_all(self.name)  # TOLD reaches who is in session
+        ):
             proof_after_s = self.world.config.get("proof_after_s", RouterConfig("").proof_after_s)
             if kind == "disposition" or self.world.now > self.answered_at + proof_after_s:
                 self.told_on = None
