@@ -77,6 +77,22 @@ def test_what_was_accepted_before_a_subscription_began_is_no_cause_to_tell_it_of
         checker.subscriber_told("s0")
 
 
+@pytest.mark.parametrize(("after_s", "cause"), [(0.4, False), (4.6, True)])
+def test_session_that_took_long_to_be_up_makes_subscriptions_seem_older(after_s: float, cause: bool) -> None:
+    """Seed 4450014772 of silent: routers count a subscription's life back from when they began the session."""
+    checker = subscribed()
+    checker.told_accepted(M0, ("A", 1))
+    checker.clock = lambda: 2.0
+    checker.subscriber_told("s0")
+    checker.confirmed("s0")
+    checker.was_up(after_s)
+    if cause:
+        checker.subscriber_told("s0")
+    else:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.subscriber_told("s0")
+
+
 @pytest.mark.parametrize("out_of_sight", [True, False])
 def test_router_out_of_sight_may_have_accepted(out_of_sight: bool) -> None:
     checker = subscribed()

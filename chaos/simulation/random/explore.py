@@ -23,7 +23,6 @@ from chaos.simulation.random.variations import draw_variation
 from chaos.simulation.scenarios.schedule import Schedule
 from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
-from chaos.simulation.world.dials import DEAD_AFTER_S
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
@@ -74,8 +73,6 @@ class Run:
         checker.may_have_holes = may_part(plan)
         checker.within_bounds = self.family.within_bounds
         checker.beside_old = "old" in plan.config
-        if self.family.dials:
-            checker.lag_s = DEAD_AFTER_S
         checker.together = lambda: not self.world.suspended and next(self.apart(), None) is None
         checker.sees_all = self.sees_all
         checker.clock = lambda: self.world.now

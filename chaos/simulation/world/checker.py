@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from chaos.judge.ranges import Deliveries
+from chaos.simulation.world.dials import DEAD_AFTER_S
 
 DRIFT = 2e-3  # ... by clocks of which two drift apart less (protocol 7.3)
 Mid = tuple[str, int]  # (publisher, sequence number)
@@ -118,8 +119,8 @@ class Checker:
     """No fault of this schedule lasts as long as a subscription is waited for: who subscribed when all routers were
     together misses nothing, and is told nothing."""
     lag_s: float = 0.1
-    """Routers count a subscription's age from earlier than it began: from the beginning of a session, which may be up
-    so much later."""
+    """Routers count a subscription's age from earlier than it began: from the beginning of a session. The longest that
+    one has taken to be up."""
     together: Callable[[], bool] = always
     """Whether every router is there, and in session with every other."""
     sees_all: Callable[[str], bool] = always
@@ -205,6 +206,10 @@ class Checker:
 
     def died(self, router: tuple[str, int]) -> None:
         self.deaths.append(router)
+
+    def was_up(self, after_s: float) -> None:
+        """A session between routers is up, so long after it was begun: no longer than peers stay silent."""
+        self.lag_s = max(self.lag_s, min(after_s, DEAD_AFTER_S))
 
     # what a subscriber's application knows
     def attached(self, name: str, now: float, granted_s: float) -> None:

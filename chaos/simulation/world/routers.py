@@ -302,7 +302,11 @@ class Routers:
             self.emit(self.site(x))
         event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerUp)
+        self.was_up(self.clock(x) - event.began)
         self.site(x).router.peer_up(y, self.clock(x), event.began, event.version)
+
+    def was_up(self, after_s: float) -> None:
+        """A session is up, so long after it was begun."""
 
     def do_msg(self, y: str, x: str) -> None:
         event = self.inbox(x, y).popleft()

@@ -211,6 +211,9 @@ class World(Routers):
         return [f"{at:8.2f} " + " ".join(str(e) for e in event) for at, event in self.history]
 
     # ------------------------------------------------------------------ events of routers and clients
+    def was_up(self, after_s: float) -> None:
+        self.checker.was_up(after_s)
+
     def do_crash(self, name: str) -> None:
         site = self.site(name)
         self.sites[name] = self.to_read = None
