@@ -43,6 +43,20 @@ def test_who_missed_something_is_told(word: str) -> None:
             checker.quiescent({("A", 1)})
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_who_is_declared_by_now_is_told_what_was_accepted_before_that(told: bool) -> None:
+    """Seed 4450117194 of files: a plain client, which was removed and declared again, and reads resumed = false."""
+    checker = subscribed()
+    checker.declare("s0", later=True)
+    checker.told_accepted(M0, ("A", 1))
+    if told:
+        assert not checker.unknown("s0", waited_for=True)
+        checker.quiescent({("A", 1)})
+    else:
+        with pytest.raises(Violation, match=r"G5 s0 missed .* silently"):
+            checker.quiescent({("A", 1)})
+
+
 @pytest.mark.parametrize(
     "cause", ["", "missed", "a router died", "undecided, perhaps told", "accepted, perhaps unknown"]
 )

@@ -78,7 +78,13 @@ def assign_as_if_sent_once(self: QueueRecords, *arguments: Any, **named: Any) ->
     self.address.accepted_at = before
 
 
+def tell_only_of_what_is_bound_to_nothing(self: Nobody, consumer: Subscriber) -> list[bytes]:
+    held = consumer.irregular
+    return [each for each in TAKE_OVER(self, consumer) if any(one.ingress is None for one in held[each].values())]
+
+
 ASSIGN = QueueRecords.assign
+TAKE_OVER = Nobody.take_over
 HOLDER = Groups.holder
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
@@ -93,6 +99,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_two_consumers_fail": ([(QueueRecords, "_count_failures", lambda _, ranges: ranges)], "G4"),
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
+    "queue_accepted_in_its_map_and_left": ([(Nobody, "take_over", tell_only_of_what_is_bound_to_nothing)], "G2"),
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "may_assign", always(True))], "G2"),

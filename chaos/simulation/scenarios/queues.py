@@ -122,6 +122,18 @@ def queue_accepted_and_left(world: Worlds) -> None:
     s.finish()
 
 
+def queue_accepted_in_its_map_and_left(world: Worlds) -> None:
+    """s0 comes back with m0 accepted in its map. SYNC binds it, and before A has read what s0 holds, s0 closes: B has
+    told nobody yet that it is accepted."""
+    s = _held_by_one(world, "AB", "B", "A", "A")
+    s.lose("p0").lose("s0").run().release()
+    s.step("accept", "s0", 0).attach("p0@A").hold(s.next_is("Hold")).attach("s0@B")
+    s.step("close", "s0").run().release().run()
+    assert s.accepted("s0") == {M0}
+    assert not s.accepted("s1")
+    s.finish()
+
+
 def queue_attach_that_is_read_late(world: Worlds) -> None:
     """s0, which brings no epochs, has m0 in hand at A. B reads an attach of an earlier connection of it, with an empty
     map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map."""

@@ -255,7 +255,10 @@ class Checker:
         gap. waited_for: it was not away for longer than it was granted. again: no router can know that it has read the
         same in its last answer (protocol 7.6). Returns whether its life is over."""
         life = self.current.get(name)
-        if life is None or name in self.declared:
+        if name in self.declared:
+            self._end(name, "told")
+            return False
+        if life is None:
             return False
         died = not self.hears_of_deaths or len(self.deaths) > life.deaths  # and with it what knew of the subscription
         if self.strict and (died or again):

@@ -90,14 +90,13 @@ class Nobody(Consumer):
         super().__init__(address, port, SubscriberAttach(*NOBODY, address.name), NOBODYS_TERM, False)
 
     def take_over(self, consumer: Subscriber) -> list[bytes]:
-        """The consumer's link is gone. Returns the publishers of which it had accepted something that no ingress has
-        been told."""
+        """The consumer's link is gone. Returns the publishers of which it had accepted something that their ingress may
+        not have been told: what SYNC has bound may not have been assigned yet, and nothing has been said of it."""
         untold: dict[bytes, None] = {}
         for known in consumer.irregular.values():
             for delivery in known.values():
                 if delivery.state is State.ACCEPTED:
-                    if delivery.ingress is None:
-                        untold[delivery.publisher_id] = None
+                    untold[delivery.publisher_id] = None
                     self._remember(delivery.tag, delivery.rejected, delivery.ingress, delivery.ingress_position)
         log = self.deliveries.log
         for start, stop in consumer.unsettled:
