@@ -83,7 +83,16 @@ def tell_only_of_what_is_bound_to_nothing(self: Nobody, consumer: Subscriber) ->
     return [each for each in TAKE_OVER(self, consumer) if any(one.ingress is None for one in held[each].values())]
 
 
+def hear_and_withdraw_nothing(self: QueueRecords, publisher: Publisher, router: str) -> None:
+    doubt = self.doubts.get(publisher)
+    holders = {tag: [*each] for tag, each in doubt.holders.items()} if doubt is not None else {}
+    HEARD_ALL(self, publisher, router)
+    if doubt is not None:
+        doubt.holders = holders
+
+
 ASSIGN = QueueRecords.assign
+HEARD_ALL = QueueRecords.heard_all
 TAKE_OVER = Nobody.take_over
 HOLDER = Groups.holder
 
@@ -106,6 +115,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_given_back_and_assigned_again": ([(QueueRecords, "_let_go", assign_what_it_has_not_named)], "G3"),
     "queue_named_on_a_link_that_is_gone": ([(Doubt, "is_heard", always(True))], "G3"),
     "queue_not_named_on_the_next_link": ([(Doubt, "withdraw", say_nothing)], "G3"),
+    "queue_not_named_in_the_next_routers_answer": ([(QueueRecords, "heard_all", hear_and_withdraw_nothing)], "G3"),
     "queue_new_before_the_consumer_is_heard": ([(QueueRecords, "may_get", QueueRecords.is_covered)], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),

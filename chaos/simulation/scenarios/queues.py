@@ -240,6 +240,16 @@ def queue_not_named_on_the_next_link(world: Worlds) -> None:
     _named_on_a_link_that_is_gone(world, heard=True)
 
 
+def queue_not_named_in_the_next_routers_answer(world: Worlds) -> None:
+    """The same, but P's claim is open when s0 attaches at B, whose answer says that s0 holds neither."""
+    s = Schedule(world("AB", [P("p0", MEMORY)], [S("s0", PLAIN)], address=QUEUE)).up("s0@A", "p0@A")
+    s.hold(("r2c", s.cid("s0"))).send("p0", 2).run().lose("p0")
+    s.hold(("msg", "A", "B")).attach("p0@A").lose("s0").attach("s0@B")
+    s.hold(s.next_is("Sync")).release(("msg", "A", "B")).run().send("p0").run()
+    s.release().finish()
+    assert len(s.accepted("s0")) == 3
+
+
 def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
     """The session between A and B ends before B has read m0. In the next one P sends m1 before A knows that s0 does not
     hold m0: m1 waits."""

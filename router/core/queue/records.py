@@ -95,6 +95,7 @@ class QueueRecords(Records):
         doubt.asked.discard(router)
         for entry in [entry for entry in doubt.unheard if entry.home == router]:
             if doubt.unproven.get(entry) != entry.term:
+                doubt.withdraw(entry)
                 del doubt.unheard[entry]
                 self._let_go(publisher, entry, IntervalSet())
 
