@@ -136,11 +136,13 @@ def test_what_was_accepted_while_a_router_was_out_of_sight_may_have_been_accepte
             checker.subscriber_told("s0")
 
 
+@pytest.mark.parametrize("born", [True, False])
 @pytest.mark.parametrize("answered", [True, False])
-def test_what_an_attach_without_an_answer_has_made_routers_doubt_is_told_later(answered: bool) -> None:
-    """Seed 4410006775 of books: it brings no born, and so its lives are one to them."""
+def test_what_an_attach_without_an_answer_has_made_routers_doubt_is_told_later(answered: bool, born: bool) -> None:
+    """Seeds 4410006775 of books and 4450109010 of returns."""
     checker = subscribed()
-    checker.without_born.add("s0")
+    if not born:
+        checker.without_born.add("s0")
     checker.new_link("s0")
     if answered:
         checker.attached("s0", 0, 20)

@@ -76,7 +76,7 @@ class Checker:
     """Subscriber whose attach is not answered -> how many had ended then, and whether its router was in session with
     all."""
     unanswered: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    """Subscriber without born whose attach was never answered -> the same of it. Where a router was out of sight until
+    """Subscriber whose attach was never answered -> the same of it. Where a router was out of sight until
     others had read of that attach, they remember that it may have accepted without it (protocol 2.8), and tell later.
     """
     returned_late: dict[str, int] = field(default_factory=dict)
@@ -230,6 +230,8 @@ class Checker:
         life = Life(name, deaths=self.before.get(name, len(self.deaths)), since=since)
         _, saw_all = self.links.get(name, (0, True))
         life.whole = saw_all and self.together()
+        if name not in self.without_born:
+            self.unanswered.pop(name, None)
         self.lives.append(life)
         self.current[name] = life
 
@@ -362,7 +364,7 @@ class Checker:
 
     def new_link(self, name: str) -> None:
         """It attaches, on another link than before."""
-        if name in self.links and name in self.without_born:
+        if name in self.links:
             self.unanswered.setdefault(name, self.links[name])
         self.links[name] = (self.partings, self.sees_all(name))
         self.before[name] = len(self.deaths)
