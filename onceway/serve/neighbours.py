@@ -169,6 +169,9 @@ class Dialer:
                 await waits.TRUNK_DIAL(loop.create_connection(lambda c=carrier: c, address, port))  # type: ignore[misc]
             except OSError as error:
                 failure = error
+            except asyncio.CancelledError:
+                carrier.given_up()
+                raise
             else:
                 return carrier
         raise failure

@@ -240,6 +240,13 @@ class Carrier(asyncio.BufferedProtocol):
 
     # --- the server's side
 
+    def given_up(self) -> None:
+        """Whoever dialled has waited long enough. Where it had just been answered, uvloop has closed the socket and
+        tells nobody: `is_closing` is false, and a write raises RuntimeError."""
+        if self.transport is not None:
+            self.transport = None
+            self.connection_lost(None)
+
     def failed(self, kind: str, reason: str) -> None:
         """A layer of this kind has failed. Called when the other side has been told."""
 

@@ -7,11 +7,15 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
+import uvloop
 
 from chaos.live.ports import free_port
 from onceway.serve import neighbours
+from onceway.serve.neighbours import NeighbourCarrier
+from onceway.serve.server import RouterServer
 from tests.builds import puts_stand_ins
 from tests.serving import Served, until
 
@@ -90,6 +94,31 @@ async def test_a_neighbour_that_does_not_answer_is_dialled_anew_and_told_once(pa
         async with pair.started("b") as b:
             await until(lambda: connected(a, b), "the trunk")
         assert " again after " in pair.logged("neighbour_connected")[1]
+
+
+@puts_stand_ins
+def test_a_connect_that_succeeds_as_its_time_is_over_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop closes the socket then, and does not tell who has been told that it is connected."""
+    made = NeighbourCarrier.connection_made
+    late: list[NeighbourCarrier] = []
+
+    def connected_late(self: NeighbourCarrier, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        if self.neighbour == "b" and not late:
+            late.append(self)
+            limit = cast("RouterServer", self._server).neighbours._dialers["b"]._limit
+            assert limit is not None
+            limit.reschedule(0)
+
+    async def both() -> None:
+        async with pair.started("b") as b, pair.started("a") as a:
+            await until(lambda: connected(a, b), "the trunk")
+            assert late[0].gone.is_set()
+            assert late[0].transport is None
+
+    monkeypatch.setattr(NeighbourCarrier, "connection_made", connected_late)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(both())
 
 
 @puts_stand_ins
