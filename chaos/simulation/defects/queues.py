@@ -9,7 +9,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
 from router.core.intervals import IntervalSet
 from router.core.irregular import Irregular
-from router.core.messages import SubscriptionName
+from router.core.messages import Hold, SubscriptionName
 from router.core.ports import BrowserPort
 from router.core.publisher import Publisher
 from router.core.queue.assigning import ConsumerGrant
@@ -91,7 +91,15 @@ def hear_and_withdraw_nothing(self: QueueRecords, publisher: Publisher, router: 
         doubt.holders = holders
 
 
+def hear_nothing_of_what_is_doubted(self: QueueRecords, sender: str, message: Hold) -> None:
+    doubted, self.doubted = self.doubted, IntervalSet()
+    ON_HOLD(self, sender, message)
+    doubted.add_all(self.doubted)
+    self.doubted = doubted
+
+
 ASSIGN = QueueRecords.assign
+ON_HOLD = QueueRecords.on_hold
 HEARD_ALL = QueueRecords.heard_all
 TAKE_OVER = Nobody.take_over
 HOLDER = Groups.holder
@@ -112,6 +120,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "may_assign", always(True))], "G2"),
+    "queue_named_where_another_may_hold_it": ([(QueueRecords, "on_hold", hear_nothing_of_what_is_doubted)], "G2"),
     "queue_given_back_and_assigned_again": ([(QueueRecords, "_let_go", assign_what_it_has_not_named)], "G3"),
     "queue_named_on_a_link_that_is_gone": ([(Doubt, "is_heard", always(True))], "G3"),
     "queue_not_named_on_the_next_link": ([(Doubt, "withdraw", say_nothing)], "G3"),

@@ -198,6 +198,17 @@ def queue_round_that_is_over(world: Worlds) -> None:
     s.run().release(("msg", "A", "B")).run().release().finish()
 
 
+def queue_named_where_another_may_hold_it(world: Worlds) -> None:
+    """s0 holds m0, and all routers die. s1 is back first and goes again: P's router takes m0 for what s1 may hold. Then
+    s0 comes with it, and accepts. s1, when it is back, does not get it."""
+    s = _held_by_one(world, "AB", "B", "A", "A")
+    s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run()
+    s.attach("s1@A").lose("s1").run().attach("p0@A", "s0@B").release().run().attach("s1@A").pass_time(100.0).run()
+    assert s.accepted("s0") == {M0}
+    assert not s.accepted("s1")
+    s.finish()
+
+
 def queue_given_back_and_assigned_again(world: Worlds) -> None:
     """A has read that m5 goes back, and its session with B ends before B has read m6. In the next one s0 does not hold
     m6: it does not get it before m5."""

@@ -124,7 +124,9 @@ class QueueRecords(Records):
             named.add(position, position + 1)
             if position not in self.undone:  # it is told only where it has it
                 self._send_assign(publisher, entry, position, position + 1, message_format, 0, held=True)
-            elif position not in entry.syncing and (position in self.free or message.name == NOBODY):
+            elif position not in entry.syncing and (
+                position in self.free or position in self.doubted or message.name == NOBODY
+            ):
                 self.free.remove(position, position + 1)
                 self._owe(entry, position, position + 1)
         for tag in message.declined:
