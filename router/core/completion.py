@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from router.core import messages as m
-from router.core.directory import outgoing_tags
 from router.core.intervals import IntervalSet
+from router.core.naming import outgoing_tags
 from router.core.ports import CompletionPort
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.directory import derive_publisher_id
+from router.core.naming import derive_publisher_id
 from router.core.ports import MOST_DATA, KnownSubscription, SubscriberPort
 
 if TYPE_CHECKING:

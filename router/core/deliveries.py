@@ -15,7 +15,7 @@ from router.core.arrivals import ArrivalRun, Arrivals
 from router.core.counters import Timeline
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.irregular import Irregular, Resume, State, take_out
+from router.core.irregular import Irregular, Resume, State
 from router.core.large import STREAM_IDLE_S, Body, Partial
 from router.core.passage import DOES_NOT_GO_ON, Passage
 from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
@@ -450,7 +450,7 @@ class Deliveries:
         first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
         if not settled:
             subscriber.settle_on_wire(start, stop, first)  # the old delivery is settled first
-        for delivery in take_out(self.log, subscriber, start, stop, first):
+        for delivery in subscriber.take_out(start, stop, first):
             position = start + delivery.order - first
             delivery.position = position
             subscriber.bound[position] = delivery

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
 from router.core.counters import BROKEN
-from router.core.directory import INCARNATIONS, NO_TERM, SubscriptionEntry, incarnation_of
-from router.core.irregular import Entered, Irregular, Resume, State, enter, put_in_doubt
+from router.core.directory import SubscriptionEntry
+from router.core.irregular import Entered, Irregular, Resume, State
 from router.core.keeping import KeptLink
 from router.core.large import STREAM_IDLE_S
+from router.core.map_parts import enter
+from router.core.naming import INCARNATIONS, NO_TERM, incarnation_of
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 from router.names import (
@@ -321,7 +323,7 @@ class Egress:
         for run in log.runs_of(publisher_id):
             for start, stop in log.alive.overlap(run.start, run.stop):
                 for subscriber in self.subscribers.values():
-                    put_in_doubt(log, subscriber, start, stop)
+                    subscriber.put_in_doubt(start, stop)
                 for passage in passages:
                     passage.forget_passed_by(start, stop)
                 self.core.payload_bytes -= log.invalidate(run, start, stop)

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from router.core.directory import derive_publisher_id
 from router.core.intervals import IntervalSet
-from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
+from router.core.naming import derive_publisher_id
+from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import Batch, Publisher
 from router.names import EPOCH, STOLEN
 
 if TYPE_CHECKING:
     from router.core.address import Address
-    from router.core.waiting import Waiting
 
 LINGER_S: Final = 60.0
 """For how long they wait when their publisher has gone."""

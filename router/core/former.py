@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from router.core.directory import NO_TERM
 from router.core.messages import SubscriptionName
+from router.core.naming import NO_TERM
 from router.core.ports import Term
 
 SHARE: Final = 128

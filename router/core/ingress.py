@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from router.config import is_dynamic
 from router.core import messages as m
-from router.core.directory import (
-    PublisherEntry,
-    derive_publisher_id,
-    outgoing_tags,
-    refused_epoch,
-    tag_prefix,
-)
+from router.core.directory import PublisherEntry
+from router.core.naming import derive_publisher_id, outgoing_tags, refused_epoch, tag_prefix
 from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
 from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Batch, Phase, Publisher
-from router.core.repeated_tags import tags_of
 from router.core.waiting import WaitingPublishers
 from router.names import (
     DETACH_FORCED,
@@ -438,7 +432,7 @@ class Ingress:
         would lose the second (protocol 6.1.7)."""
         records = self.address.records
         if not (batch.settled or publisher.unique or publisher.used_tags.rise(batch.tags)):
-            repeat = publisher.used_tags.find_repeat(batch.tags, partial(tags_of, publisher, records.log))
+            repeat = publisher.used_tags.find_repeat(batch.tags, partial(publisher.unsettled_tags, records.log))
             if repeat is not None:
                 port = publisher.port
                 self.detach(publisher, False)

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
-from router.core.directory import NO_TERM
+from router.core.naming import NO_TERM
 from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
 from router.core.subscriber import Subscriber
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.config import QueueTable, RouterConfig, is_queue, kinds_of
 from router.core import messages as m
-from router.core.directory import NO_TERM, derive_publisher_id
+from router.core.naming import NO_TERM, derive_publisher_id
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, UniqueTags
 from router.names import DETACH_FORCED
 

@@ -8,31 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from router.core.irregular import Irregular
 from router.core.ports import Outcome
-
-if TYPE_CHECKING:
-    from router.core.irregular import Irregular
-    from router.core.publisher import Publisher
-
 
 STREAM_IDLE_S: Final = 30.0
 """How long a link waits in the middle of one for more of it. Then its publisher has to attach again, or, where nobody
 sends it, the link gives it up."""
 DIGEST_SIZE: Final = 16
-
-
-class Sending:
-    """A large record at its ingress. `taken`: home -> bytes that its subscriptions have been sent."""
-
-    __slots__ = ("homes", "publisher", "sent", "taken")
-
-    def __init__(self, publisher: Publisher, sent: int) -> None:
-        self.publisher = publisher
-        self.homes = publisher.destinations  # that DATA went to
-        self.taken = dict.fromkeys(self.homes, 0)
-        self.sent = sent
 
 
 class Body:

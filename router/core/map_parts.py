@@ -1,17 +1,19 @@
-"""Unsettled maps that come in parts: attaches with incomplete-unsettled, all with one epoch (protocol 7.7)."""
+"""Unsettled maps as clients present them: in parts, by attaches with incomplete-unsettled, all with one epoch (protocol
+7.7), and entered."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, TypeVar, cast
 
-from router.core.directory import derive_publisher_id
 from router.core.holding import ENTRY, Holding
-from router.core.ports import PublisherAttach, SubscriberAttach
+from router.core.irregular import Entered, Irregular, Resume, State
+from router.core.naming import PREFIX, derive_publisher_id
+from router.core.ports import MapState, PublisherAttach, SubscriberAttach
 
 Tag = bytes
-State = TypeVar("State")
+Said = TypeVar("Said")
 
 KEPT_S: Final = 60.0  # so long parts of a map are kept (protocol 7.7)
 
@@ -34,16 +36,16 @@ class MapParts:
         self,
         key: Hashable,
         epoch: int | None,
-        part: Mapping[Tag, State] | None,
+        part: Mapping[Tag, Said] | None,
         incomplete: bool,
         now: float,
         user: str,
-    ) -> Mapping[Tag, State] | None:
+    ) -> Mapping[Tag, Said] | None:
         """Adds a part. The part without the flag gets all of the same epoch as one map. user: whose it is."""
         known = self._forget(key)
-        whole: dict[Tag, State] = {}
+        whole: dict[Tag, Said] = {}
         if known is not None and known[0] == epoch:
-            whole = cast("dict[Tag, State]", known[1])
+            whole = cast("dict[Tag, Said]", known[1])
         elif not incomplete:
             return part
         whole.update(part or {})
@@ -95,3 +97,25 @@ class MapParts:
 
     def deadlines(self) -> list[float]:
         return [until for _, _, until, _ in self._parts.values()]
+
+
+def enter(presented: Iterable[tuple[bytes, MapState]], *, brought_epoch: bool, into: Entered) -> None:
+    """Enters deliveries of a client's map, as accepted or as sent (protocol 7.2). There may be a million, in runs of
+    one publisher, so this is done before the core is called, in parts."""
+    released, rejected = MapState.RELEASED, MapState.REJECTED
+    # protocol 7.6: its payload is missing, or may be incomplete
+    missing = [MapState.RECEIVED] if brought_epoch else [MapState.RECEIVED, MapState.UNDECIDED]
+    prefix = b""
+    entered: dict[bytes, Irregular] = {}
+    for tag, state in presented:
+        # not a tag of ours; a released delivery is sent again as new
+        if len(tag) < PREFIX or state is released:
+            continue
+        if tag[:PREFIX] != prefix:
+            prefix = tag[:PREFIX]
+            entered = into.setdefault(prefix, {})
+        final = state is MapState.ACCEPTED or state is rejected
+        delivery = entered[tag] = Irregular(tag, State.ACCEPTED if final else State.SENT)
+        delivery.rejected = state is rejected
+        delivery.from_map = True
+        delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from router.core.irregular import Entered
-    from router.core.waiting import Waiting
+from router.core.irregular import Entered
+from router.names import WaitingReason
 
 Term = tuple[int, str]
 """Orders attachments: (microseconds or a client's epoch, router name or ""), on the wire [ulong, string]
@@ -146,6 +145,42 @@ class Part(NamedTuple):
     first: bool
     last: bool
     aborted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a publisher has no credit, or no outcome.
+
+    Attributes:
+        reason: One of `router.names.WaitingReason`.
+        count: How many subscriptions hold what it has sent.
+        subscriptions: The first of them: container-id, link name, router ("" while it is away).
+        seconds: How long it may take at most, where that is known.
+        setting: The setting that these seconds come from.
+    """
+
+    reason: WaitingReason
+    count: int = 0
+    subscriptions: tuple[tuple[str, str, str], ...] = ()
+    seconds: float | None = None
+    setting: str = ""
+
+    def is_like(self, other: Waiting | None) -> bool:
+        """Says whether only the time has gone on."""
+        return other is not None and (self.reason, self.subscriptions, self.setting) == (
+            other.reason,
+            other.subscriptions,
+            other.setting,
+        )
+
+    def status(self) -> dict[str, object]:
+        return {
+            "reason": self.reason,
+            "count": self.count,
+            "subscriptions": [list(each) for each in self.subscriptions],
+            "seconds": self.seconds,
+            "setting": self.setting,
+        }
 
 
 class KnownSubscription(NamedTuple):

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet
-from router.core.log import Run, RunList
+from router.core.log import Run, RunList, Segments
 from router.core.messages import SubscriptionName
-from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term
+from router.core.naming import PREFIX
+from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, Waiting
 from router.core.repeated_tags import UsedTags
 
 if TYPE_CHECKING:
     from router.core.address import Address
     from router.core.feeding import Feed
-    from router.core.waiting import Waiting
 
 NO_SUBSCRIBERS: Final = "no subscribers"
 FLUSH: Final = None
@@ -304,6 +304,15 @@ class Publisher:
             (run.start + low, run.start + high, run.message_format) for run, low, high in self.runs.pieces(first, stop)
         ]
 
+    def unsettled_tags(self, log: Segments) -> list[bytes]:
+        """Returns the tags of its unsettled deliveries, as they end the outgoing ones (protocol 1.7)."""
+        return [
+            tag[PREFIX:]
+            for first, last in self.live
+            for start, stop, _ in self.positions(first, last)
+            for tag in log.tags(start, stop)
+        ]
+
     def window(self) -> tuple[int, int, str]:
         """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
         address, core = self.address, self.address.core
@@ -359,6 +368,18 @@ class Publisher:
             "waiting": None if told is None else told.status(),
             "no_credit_s": round(self.address.core.now - self.no_credit_since, 3) if self.no_credit_reason else 0.0,
         }
+
+
+class Sending:
+    """A large record at its ingress. `taken`: home -> bytes that its subscriptions have been sent."""
+
+    __slots__ = ("homes", "publisher", "sent", "taken")
+
+    def __init__(self, publisher: Publisher, sent: int) -> None:
+        self.publisher = publisher
+        self.homes = publisher.destinations  # that DATA went to
+        self.taken = dict.fromkeys(self.homes, 0)
+        self.sent = sent
 
 
 class _DetachedPort:

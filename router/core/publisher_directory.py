@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
 from router.core import messages as m
-from router.core.directory import NO_TERM, PublisherEntry, derive_publisher_id, incarnation_of, refused_epoch
+from router.core.directory import PublisherEntry
 from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
+from router.core.naming import NO_TERM, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.ports import Term
 from router.policies import owner_of
 

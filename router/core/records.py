@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.counters import Timeline
-from router.core.directory import SubscriptionEntry, outgoing_tags
+from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feed
 from router.core.intervals import IntervalSet, Range, union
-from router.core.large import Sending
 from router.core.log import RunList, Segments
+from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
-from router.core.publisher import Batch, IngressRun, Publisher
+from router.core.publisher import Batch, IngressRun, Publisher, Sending
 from router.core.traffic import Accept, Data, Settle
 
 if TYPE_CHECKING:

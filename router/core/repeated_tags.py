@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.core.directory import PREFIX, outgoing_tags
-
-if TYPE_CHECKING:
-    from router.core.log import Segments
-    from router.core.publisher import Publisher
+from router.core.naming import outgoing_tags
 
 ENOUGH: Final = 1_000  # tags beyond twice the unsettled ones, above which the settled ones are dropped
 
@@ -33,7 +29,7 @@ class UsedTags:
     def find_repeat(self, tags: list[bytes], unsettled: Callable[[], list[bytes]]) -> bytes | None:
         """Notes these tags, which do not rise. Returns the first that is a repeat, None if there is none.
 
-        unsettled: those of the unsettled deliveries, without these, as `tags_of` has them.
+        unsettled: those of the unsettled deliveries, without these, as `Publisher.unsettled_tags` has them.
         """
         used = self._renew(unsettled()) if self._used is None else self._used
         tags = outgoing_tags(b"", tags)
@@ -69,13 +65,3 @@ class UsedTags:
         self._used = used = set(unsettled)
         self._limit = 2 * len(used) + ENOUGH
         return used
-
-
-def tags_of(publisher: Publisher, log: Segments) -> list[bytes]:
-    """Returns the tags of its unsettled deliveries, as they stand at the end of the outgoing ones (protocol 1.7)."""
-    return [
-        tag[PREFIX:]
-        for first, last in publisher.live
-        for start, stop, _ in publisher.positions(first, last)
-        for tag in log.tags(start, stop)
-    ]

@@ -217,6 +217,50 @@ class Subscriber:
             delivery.ingress_position = -1
         delivery.token = False
 
+    def take_out(self, start: int, stop: int, first_id: int) -> list[Irregular]:
+        """Turns sent log positions into irregular deliveries; what they owe stays. Of a large one there is no
+        payload."""
+        log = self.deliveries.log
+        tags = log.segments.tags(start, stop)
+        payloads = log.segments.payloads(start, stop)
+        self.unsettled.remove(start, stop)
+        found: list[Irregular] = []
+        for run, low, high in log.runs.pieces(start, stop):
+            for position in range(run.start + low, run.start + high):
+                i = position - start
+                payload = payloads[i] if position not in log.bodies else None
+                delivery = Irregular(tags[i], State.SENT, payload, run.message_format)
+                delivery.order = first_id + i
+                self.enter(delivery)
+                found.append(delivery)
+        return found
+
+    def put_in_doubt(self, start: int, stop: int) -> None:
+        """The ingress of these log positions is lost: what was sent of them stays in doubt, without tokens and
+        positions (protocol 10.3)."""
+        for a, b in self.unsettled.overlap(start, stop):
+            for first, end in self.delivery_ids_of([(a, b)]):
+                low = a
+                a += end - first
+                self._put_sent_in_doubt(low, a, first)
+        self.owes.remove(start, stop)
+        self.settled_on_wire.remove(start, stop)
+        self.rejected.remove(start, stop)
+        self.trim()
+
+    def _put_sent_in_doubt(self, start: int, stop: int, first_id: int) -> None:
+        owes = IntervalSet(self.owes.overlap(start, stop))
+        gone = IntervalSet(self.settled_on_wire.overlap(start, stop))
+        refused = IntervalSet(self.rejected.overlap(start, stop))
+        for i, delivery in enumerate(self.take_out(start, stop, first_id)):
+            position = start + i
+            if position not in owes:
+                delivery.state = State.ACCEPTED
+                delivery.payload = None
+                delivery.rejected = position in refused
+            if position not in gone:
+                self.set_delivery_id(delivery, first_id + i)
+
     def remove(self, delivery: Irregular) -> None:
         """Takes it out of all tables. Its queue drops it when its turn comes."""
         known = self.irregular[delivery.publisher_id]

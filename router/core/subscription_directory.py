@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from router.config import is_dynamic, is_dynamic_target
 from router.core import messages as m
 from router.core.counters import EXPIRED, age_s
-from router.core.directory import NO_TERM, SubscriptionEntry
+from router.core.directory import SubscriptionEntry
 from router.core.former import Former
 from router.core.holding import octets_of_subscription
 from router.core.intervals import count
+from router.core.naming import NO_TERM
 from router.core.ports import Term
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
 from router.policies import owner_of

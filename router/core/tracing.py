@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.core.directory import PREFIX, PublisherEntry, derive_publisher_id, outgoing_tags
+from router.core.directory import PublisherEntry
 from router.core.irregular import Irregular, State
+from router.core.naming import PREFIX, derive_publisher_id, outgoing_tags
 from router.core.publisher import Publisher
 
 if TYPE_CHECKING:

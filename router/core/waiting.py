@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
+from router.core.ports import Waiting
 from router.core.publisher import NO_SUBSCRIBERS, Phase, Publisher
 from router.names import WaitingReason
 
@@ -27,42 +27,6 @@ _REASONS: Final[dict[str, WaitingReason]] = {
     "window": "window",
     "window of bytes": "window",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Why a publisher has no credit, or no outcome.
-
-    Attributes:
-        reason: One of `router.names.WaitingReason`.
-        count: How many subscriptions hold what it has sent.
-        subscriptions: The first of them: container-id, link name, router ("" while it is away).
-        seconds: How long it may take at most, where that is known.
-        setting: The setting that these seconds come from.
-    """
-
-    reason: WaitingReason
-    count: int = 0
-    subscriptions: tuple[tuple[str, str, str], ...] = ()
-    seconds: float | None = None
-    setting: str = ""
-
-    def is_like(self, other: Waiting | None) -> bool:
-        """Says whether only the time has gone on."""
-        return other is not None and (self.reason, self.subscriptions, self.setting) == (
-            other.reason,
-            other.subscriptions,
-            other.setting,
-        )
-
-    def status(self) -> dict[str, object]:
-        return {
-            "reason": self.reason,
-            "count": self.count,
-            "subscriptions": [list(each) for each in self.subscriptions],
-            "seconds": self.seconds,
-            "setting": self.setting,
-        }
 
 
 def why(publisher: Publisher) -> Waiting | None:

@@ -25,9 +25,8 @@ from amqp10.termini import EXPIRE_LINK_DETACH, Target
 from amqp10.types import Symbol
 from router.config import is_dynamic
 from router.core.holding import PUBLISHER, octets_of_address, octets_of_text
-from router.core.ports import Outcome, PublisherAttach, Term
+from router.core.ports import Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import NO_SUBSCRIBERS
-from router.core.waiting import Waiting
 from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
     SETTLED_TO_A_QUEUE,

@@ -47,7 +47,7 @@ from amqp10.types import Symbol, ULong
 from router.border import REFUSED
 from router.config import RouterConfig
 from router.core.holding import NETWORK, octets_of_text
-from router.core.irregular import enter
+from router.core.map_parts import enter
 from router.core.ports import SubscriberAttach
 from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink

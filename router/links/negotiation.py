@@ -42,7 +42,7 @@ from router.config import (
     is_dynamic,
     is_dynamic_target,
 )
-from router.core.directory import INCARNATIONS
+from router.core.naming import INCARNATIONS
 from router.core.ports import (
     NEVER_EXPIRES_S,
     UNIQUE_TAGS,

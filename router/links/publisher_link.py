@@ -23,8 +23,7 @@ from amqp10.types import Symbol, UInt
 from router import names
 from router.config import RouterConfig, is_dynamic
 from router.core import ports
-from router.core.ports import Outcome, Part, PublisherAttach, Term
-from router.core.waiting import Waiting
+from router.core.ports import Outcome, Part, PublisherAttach, Term, Waiting
 from router.links.credit import Credit
 from router.links.expiry import with_expiry
 from router.links.limits import MEMORY

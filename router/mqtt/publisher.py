@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqtt import Publish
-from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
-from router.core.waiting import Waiting
+from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
 
 if TYPE_CHECKING:
     from router.mqtt.incoming import Incoming

@@ -31,8 +31,8 @@ from router.core.ports import (
     SubscriberAnswer,
     SubscriberAttach,
     Term,
+    Waiting,
 )
-from router.core.waiting import Waiting
 from router.mqtt.conversion import STAMP, Stamp, Unfit
 from router.mqtt.filters import Filter, Match
 from router.mqtt.outgoing import Outgoing

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqtt import NO_PROPERTIES, Publish
-from router.core.directory import derive_publisher_id
+from router.core.naming import derive_publisher_id
 from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach
 from router.mqtt.conversion import Unfit
 from router.mqtt.filters import Match, Wanted

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from router.core.ports import MapState, Outcome, Part, SubscriberAnswer, Term
-from router.core.waiting import Waiting
+from router.core.ports import MapState, Outcome, Part, SubscriberAnswer, Term, Waiting
 
 if TYPE_CHECKING:
     from tests.router.harness import Mesh

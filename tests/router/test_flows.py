@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from router.config import AddressConfig
-from router.core.directory import derive_publisher_id
+from router.core.naming import derive_publisher_id
 from router.core.ports import Outcome
 from tests.router.harness import SHORT, TOPIC, Mesh
 

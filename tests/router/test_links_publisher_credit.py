@@ -10,7 +10,7 @@ from amqp10.performatives import RCV_FIRST
 from amqp10.runs import LinkFlow
 from amqp10.sections import Message
 from router.config import RouterConfig
-from router.core.waiting import Waiting
+from router.core.ports import Waiting
 from tests.builds import puts_stand_ins
 from tests.router.links import BODY, MIB, Clients, NotingCore, make, send
 

@@ -20,7 +20,7 @@ from amqp10.sections import Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
 from router.config import AddressConfig, RouterConfig
-from router.core.waiting import Waiting
+from router.core.ports import Waiting
 from router.links.management import Request
 from router.names import PUBLISHER_ANNOTATION
 from router.policies import Identity, Policy

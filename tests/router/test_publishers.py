@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.core.directory import derive_publisher_id, tag_prefix
+from router.core.naming import derive_publisher_id, tag_prefix
 from router.core.ports import UNIQUE_TAGS, MapState, Outcome
 from router.names import EPOCH, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
 from tests.router.ends import PublisherEnd, SubscriberEnd

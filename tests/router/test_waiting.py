@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from router.core.waiting import TOLD_AFTER_S, Waiting
+from router.core.ports import Waiting
+from router.core.waiting import TOLD_AFTER_S
 from tests.router.ends import PublisherEnd
 from tests.router.harness import TOPIC, Mesh
 

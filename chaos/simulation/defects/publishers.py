@@ -5,10 +5,11 @@ from __future__ import annotations
 from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
 from router.core.deliveries import Deliveries
-from router.core.directory import NO_TERM, PublisherEntry
+from router.core.directory import PublisherEntry
 from router.core.egress import Egress
 from router.core.ingress import Ingress
 from router.core.irregular import Irregular
+from router.core.naming import NO_TERM
 from router.core.ports import Term
 from router.core.publisher import Publisher
 from router.core.publisher_directory import PublisherDirectory

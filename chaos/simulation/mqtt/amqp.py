@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from amqp10.sections import Data, Message, Properties
-from router.core.ports import Outcome, PublisherAttach, Term
-from router.core.waiting import Waiting
+from router.core.ports import Outcome, PublisherAttach, Term, Waiting
 from router.names import EPOCH
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from chaos.simulation.scenarios.schedule import SHORT, P, S, Schedule, Worlds, half_accepted, limit
 from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import ADDRESS, MEMORY, UNIQUE
-from router.core.directory import derive_publisher_id, tag_prefix
+from router.core.naming import derive_publisher_id, tag_prefix
 
 
 # ---------------------------------------------------------------------- failover, the plain way

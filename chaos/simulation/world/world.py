@@ -31,7 +31,7 @@ from chaos.simulation.world.routers import Clock, Routers
 from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from router.config import AddressConfig, OtherSubscriptions
-from router.core.directory import derive_publisher_id
+from router.core.naming import derive_publisher_id
 from router.router import Router
 
 Event = tuple[Any, ...]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from router.core import messages as m
 from router.core.deliveries import Deliveries
 from router.core.intervals import Range
-from router.core.irregular import Irregular, State, take_out
+from router.core.irregular import Irregular, State
 from router.core.ports import Outcome, Term
 from router.core.queue.consumer import NOBODY, Consumer, Grant
 from router.core.queue.free import added, data_of
@@ -291,7 +291,7 @@ class QueueDeliveries(Deliveries):
         if not settled:
             for low, high in subscriber.delivery_ids_of(subscriber.settled_on_wire.missing([(start, stop)])):
                 subscriber.port.settle(low, high - 1, at_once=True)
-        declined = take_out(self.log, subscriber, start, stop, -1) if why & m.Why.ELSEWHERE else []
+        declined = subscriber.take_out(start, stop, -1) if why & m.Why.ELSEWHERE else []
         for each in (subscriber.owes, subscriber.unsettled, subscriber.settled_on_wire):
             each.remove(start, stop)
         for run, low, high in self.log.runs.pieces(start, stop):
