@@ -29,7 +29,7 @@ from router.core.core import Core
 from router.core.holding import NETWORK, Holding
 from router.core.messages import Message
 from router.core.queue.free import Kind
-from router.core.reports import of_address, of_core
+from router.core.reports import of_address, of_all, of_core
 from router.core.tracing import trace
 from router.core.traffic import Settle
 from router.links.anonymous import AddressPort
@@ -590,7 +590,7 @@ class Router:
 
     def status(self) -> dict[str, Any]:
         self.bookkeeping.entries(self.now)
-        return {**self.summary(), **self.core.status()}
+        return {**self.summary(), **of_all(self.core)}
 
     # --- for the connections
 

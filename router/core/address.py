@@ -29,7 +29,6 @@ from router.core.kept_maps import Kept
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
 from router.core.recovery import Recovery
-from router.core.reports import at_once, of_address
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
 from router.core.turns import Turns
@@ -189,7 +188,3 @@ class Address:
             part.check_invariants()
         self.completion.check_invariants()
         self.feeds.check_invariants()
-
-    def status(self) -> dict[str, object]:
-        """Returns what the status page shows of this address."""
-        return at_once(of_address(self))

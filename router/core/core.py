@@ -42,7 +42,6 @@ from router.core.publisher import Batch, Phase, Publisher
 from router.core.queue.address import QueueAddress
 from router.core.queue.free import Kind
 from router.core.reasons import tell_why
-from router.core.reports import of_core
 from router.core.roll_call import RollCall
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
@@ -673,13 +672,6 @@ class Core:
         """Returns after how many seconds every address is established at the latest; None if all are, or before the
         router has booted."""
         return self.startup.recovering_s()
-
-    def status(self) -> dict[str, object]:
-        """Returns all that `router.core.reports` says."""
-        return {
-            **of_core(self),
-            "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
-        }
 
 
 def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:

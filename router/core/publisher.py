@@ -353,22 +353,6 @@ class Publisher:
             assert not self.waiting, "ready while PUBACKs are missing"
             assert not self.held
 
-    def status(self) -> dict[str, object]:
-        told = self.address.ingress.waiting.told(self)
-        return {
-            "container": self.container,
-            "name": self.name,
-            "term": list(self.term),
-            "state": self.phase.value,
-            "undone": self.undone,
-            "unsettled": self.unsettled,
-            "expected": "unknown" if self.unknown else len(self.expected),
-            "waits_for": sorted(self.waiting),
-            "no_credit": self.no_credit_reason,
-            "waiting": None if told is None else told.status(),
-            "no_credit_s": round(self.address.core.now - self.no_credit_since, 3) if self.no_credit_reason else 0.0,
-        }
-
 
 class Sending:
     """A large record at its ingress. `taken`: home -> bytes that its subscriptions have been sent."""

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from router.core.irregular import State
+from router.core.counters import age_s
+from router.core.intervals import count
+from router.core.irregular import Resume, State
 
 if TYPE_CHECKING:
     from router.core.address import Address
     from router.core.core import Core
+    from router.core.publisher import Publisher
+    from router.core.subscriber import Subscriber
 
 Report = dict[str, Any]
 T = TypeVar("T")
@@ -31,15 +35,21 @@ def of_core(core: Core) -> Report:
     }
 
 
+def of_all(core: Core) -> Report:
+    """Everything, at once."""
+    addresses = {name: at_once(of_address(address)) for name, address in sorted(core.addresses.items())}
+    return {**of_core(core), "addresses": addresses}
+
+
 def of_address(address: Address) -> Generator[None, None, Report]:
     """One address; yields after each link and subscription. Links may come and go meanwhile."""
     publishers = []
     for publisher in address.ingress.attached():
-        publishers.append(publisher.status())
+        publishers.append(of_publisher(publisher))
         yield
     subscribers = []
     for subscriber in list(address.deliveries.subscribers.values()):
-        subscribers.append((yield from subscriber.report()))
+        subscribers.append((yield from of_subscriber(subscriber)))
         yield
     subscriptions = []
     for entry in list(address.subscriptions.entries.values()):
@@ -53,6 +63,56 @@ def of_address(address: Address) -> Generator[None, None, Report]:
         "established": address.established,
         "publishers_known": len(address.publishers.entries),
         "oldest_in_doubt_s": address.publishers.oldest_in_doubt_s(),
+    }
+
+
+def of_publisher(publisher: Publisher) -> Report:
+    told = publisher.address.ingress.waiting.told(publisher)
+    return {
+        "container": publisher.container,
+        "name": publisher.name,
+        "term": list(publisher.term),
+        "state": publisher.phase.value,
+        "undone": publisher.undone,
+        "unsettled": publisher.unsettled,
+        "expected": "unknown" if publisher.unknown else len(publisher.expected),
+        "waits_for": sorted(publisher.waiting),
+        "no_credit": publisher.no_credit_reason,
+        "waiting": None if told is None else told.status(),
+        "no_credit_s": round(publisher.address.core.now - publisher.no_credit_since, 3)
+        if publisher.no_credit_reason
+        else 0.0,
+    }
+
+
+def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
+    """One subscription that is attached here. It may hold a hundred thousand irregular deliveries."""
+    irregular = in_doubt = placeholders = not_accepted = 0
+    for known in list(subscriber.irregular.values()):
+        for delivery in list(known.values()):
+            if delivery.state is State.DECLINED:
+                continue
+            irregular += 1
+            in_doubt += delivery.position < 0 and delivery.ingress is None
+            placeholders += delivery.resume is Resume.PLACEHOLDER
+            not_accepted += delivery.state is not State.ACCEPTED
+            if not irregular % REPORT_PIECE:
+                yield
+    deliveries = subscriber.deliveries
+    owed = subscriber.owes.overlap(0, deliveries.log.end)
+    return {
+        "container": subscriber.name[0],
+        "name": subscriber.name[1],
+        "term": list(subscriber.term),
+        "answered": subscriber.answered,
+        "waits_for": sorted(subscriber.waiting),
+        "unsettled": subscriber.unsettled.size + irregular,
+        "in_doubt": in_doubt,
+        "placeholders": placeholders,
+        "queued": count(subscriber.owes.overlap(subscriber.cursor, deliveries.log.end)),
+        "not_accepted": count(owed) + not_accepted,
+        "oldest_s": age_s(owed, deliveries.arrived_at, deliveries.core.now),
+        "presettled_dropped": subscriber.presettled.dropped,
     }
 
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Generator
 from typing import TYPE_CHECKING, cast
 
-from router.core.counters import age_s
 from router.core.directory import PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
@@ -33,7 +31,6 @@ from router.core.ports import (
     Term,
 )
 from router.core.presettled import PreSettledQueue
-from router.core.reports import REPORT_PIECE, at_once
 from router.core.selecting import Selecting, accept_expired, has_expired
 
 if TYPE_CHECKING:
@@ -613,37 +610,3 @@ class Subscriber:
             self.passage.check_invariants()
         assert not (self.answered and self.waiting), "it was answered before all have joined"
         self.presettled.check_invariants()
-
-    def status(self) -> dict[str, object]:
-        """Returns what the status page shows of it."""
-        return at_once(self.report())
-
-    def report(self) -> Generator[None, None, dict[str, object]]:
-        """The same in pieces: it may hold a hundred thousand irregular deliveries."""
-        irregular = in_doubt = placeholders = not_accepted = 0
-        for known in list(self.irregular.values()):
-            for delivery in list(known.values()):
-                if delivery.state is State.DECLINED:
-                    continue
-                irregular += 1
-                in_doubt += delivery.position < 0 and delivery.ingress is None
-                placeholders += delivery.resume is Resume.PLACEHOLDER
-                not_accepted += delivery.state is not State.ACCEPTED
-                if not irregular % REPORT_PIECE:
-                    yield
-        deliveries = self.deliveries
-        owed = self.owes.overlap(0, deliveries.log.end)
-        return {
-            "container": self.name[0],
-            "name": self.name[1],
-            "term": list(self.term),
-            "answered": self.answered,
-            "waits_for": sorted(self.waiting),
-            "unsettled": self.unsettled.size + irregular,
-            "in_doubt": in_doubt,
-            "placeholders": placeholders,
-            "queued": count(self.owes.overlap(self.cursor, deliveries.log.end)),
-            "not_accepted": count(owed) + not_accepted,
-            "oldest_s": age_s(owed, deliveries.arrived_at, deliveries.core.now),
-            "presettled_dropped": self.presettled.dropped,
-        }

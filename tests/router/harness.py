@@ -14,6 +14,7 @@ from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
+from router.core.reports import of_all
 from router.peers.wire import decode, encode
 from tests.router.ends import PublisherEnd, SubscriberEnd
 
@@ -160,7 +161,7 @@ class Mesh:
 
     def assert_empty(self) -> None:
         for name, core in self.cores.items():
-            assert not core.addresses, f"{name}: {core.status()}"
+            assert not core.addresses, f"{name}: {of_all(core)}"
             assert not [*core.publishers, *core.subscribers], name
 
 

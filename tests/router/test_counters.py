@@ -16,6 +16,7 @@ from router.core.counters import (
     Timeline,
 )
 from router.core.ports import Outcome
+from router.core.reports import at_once, of_address
 from router.names import SUBSCRIPTION_BROKEN
 from tests.router.harness import TOPIC, Mesh
 
@@ -53,7 +54,7 @@ def test_lag_and_age_of_a_subscription_that_accepts_nothing() -> None:
     mesh.publisher("a").send("m0", "m1")
     mesh.pass_time(7.0)
     mesh.cores["a"].tick(mesh.now)
-    (one,) = mesh.cores["a"].addresses[TOPIC].status()["egress"]["subscribers"]  # type: ignore[index]
+    (one,) = at_once(of_address(mesh.cores["a"].addresses[TOPIC]))["egress"]["subscribers"]
     assert one["not_accepted"] == 2
     assert one["oldest_s"] == pytest.approx(7.0, abs=0.1)
 

@@ -21,6 +21,7 @@ from router.config import AddressConfig, RouterConfig
 from router.core import messages as m
 from router.core.ports import Outcome
 from router.core.queue.free import PRIORITY, Kind, data_of
+from router.core.reports import of_all
 from router.links.kinds import kinds_of, number_of
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import TOPIC, Mesh, undecided
@@ -161,7 +162,7 @@ def test_without_credit_it_waits_and_then_goes_to_whoever_has_some() -> None:
     publisher = mesh.publisher("a")
     publisher.send("m0", "m1")
     assert bodies(*consumers) == [[], []]
-    status = mesh.cores["a"].status()["addresses"][TOPIC]  # type: ignore[index]
+    status = of_all(mesh.cores["a"])["addresses"][TOPIC]
     assert (status["type"], status["ingress"]["free"]) == ("queue", 2)
     assert (records(status)["free"], records(status)["undone"]) == (2, 2)
     consumers[1].give_credit(1)

@@ -8,6 +8,7 @@ import pytest
 
 from router.core.address import Address
 from router.core.ports import MapState, SubscriberAttach
+from router.core.reports import of_all
 from router.names import STOLEN, SUBSCRIPTION_BROKEN
 from tests.builds import puts_stand_ins
 from tests.router.ends import PublisherEnd, SubscriberEnd, answered
@@ -330,7 +331,7 @@ def test_a_subscription_that_was_forgotten_is_resumed_if_nothing_was_accepted_wi
     subscriber.leave()
     plain.leave()
     mesh.pass_time(20.0)
-    assert mesh.cores["a"].status()["addresses"] == {}
+    assert of_all(mesh.cores["a"])["addresses"] == {}
     assert mesh.subscriber("a", epoch=2, born=1, unsettled={}).answered
     again = mesh.subscriber("a", "s1")
     assert again.said is not None
