@@ -20,6 +20,7 @@ from interrouter.network import Network
 from interrouter.trunk import Trunk
 from router.config import AddressConfig, RouterConfig
 from router.core.messages import PeerProtocolError
+from router.core.reports import of_all
 from router.links.client_connection import ClientConnection
 from router.router import Router
 
@@ -116,7 +117,7 @@ class Peered:
             self.router.tick(self.now)
             self.turn()
         if self.router.core.addresses or self.router.core.payload_bytes:
-            raise Broken(f"left behind: {self.router.core.status()}")
+            raise Broken(f"left behind: {of_all(self.router.core)}")
 
     def longest_timeout_s(self) -> float:
         """The peer may have granted a subscription any time in which it may come back here."""

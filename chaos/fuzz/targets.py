@@ -36,6 +36,7 @@ from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from router.config import AddressConfig, RouterConfig
+from router.core.reports import of_all
 from router.router import Router
 
 Seen: TypeAlias = tuple[Any, ...]
@@ -347,7 +348,7 @@ class Routed:
         self._rest(200.0)
         for name, router in self.routers.items():
             left = {
-                "addresses": {name: address.status() for name, address in router.core.addresses.items()},
+                "addresses": of_all(router.core)["addresses"],
                 "publishers": [*router.core.publishers],
                 "subscribers": [*router.core.subscribers],
                 "payload": router.core.payload_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from router.core.reports import of_all
 from router.names import PUBLISHER_UNKNOWN
 from tests.router.ends import answered
 from tests.router.harness import SHORT, Mesh, undecided
@@ -26,7 +27,7 @@ def test_discovery_ends_after_its_time() -> None:
     subscriber = mesh.subscriber("a")
     mesh.pass_time(0.9)
     assert answered(subscriber) == [False]
-    assert mesh.cores["a"].status()["recovering_s"] is None, "it is not known before"
+    assert of_all(mesh.cores["a"])["recovering_s"] is None, "it is not known before"
     mesh.pass_time(0.2)
     assert answered(subscriber) == [True]
     assert mesh.cores["a"].established, "started with --fresh"
@@ -49,7 +50,7 @@ def test_when_all_routers_died_nothing_is_accepted_before_every_subscription_cou
     mesh.subscriber("b", "s0")
     publisher.send("m0")
     assert publisher.told == []
-    assert mesh.cores["a"].status()["recovering_s"] == pytest.approx(12.0)
+    assert of_all(mesh.cores["a"])["recovering_s"] == pytest.approx(12.0)
     back = mesh.subscriber("b", "s1", epoch=2, born=1, unsettled={})
     assert back.answered
     assert back.bodies() == ["m0"]

@@ -10,6 +10,7 @@ import pytest
 from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.recovery import Recovery
+from router.core.reports import of_all
 from tests.router.harness import Mesh
 
 LATER = AddressConfig(subscription_timeout_s=60.0)
@@ -31,7 +32,7 @@ def test_each_address_waits_for_its_own_timeout_only() -> None:
     assert not router.established
     router.tick(106.0)
     assert (soon.established, later.established, closed.established) == (True, False, True)
-    assert router.status()["recovering_s"] == pytest.approx(64.0)
+    assert of_all(router)["recovering_s"] == pytest.approx(64.0)
     router.tick(170.0)
     assert router.address("later").established
     assert router.established
@@ -59,7 +60,7 @@ def test_the_time_for_which_the_network_was_dead_counts_as_waited(age_s: float, 
 def test_a_fresh_router_waits_for_nothing() -> None:
     router = core(SOON, fresh=True)
     assert router.established
-    assert router.status()["recovery"] == []
+    assert of_all(router)["recovery"] == []
 
 
 def test_a_declared_subscription_is_there_before_anybody_attaches_and_stays() -> None:
@@ -67,19 +68,19 @@ def test_a_declared_subscription_is_there_before_anybody_attaches_and_stays() ->
     assert list(router.addresses) == ["topic"]
     router.flush(100.0)
     router.tick(10_000.0)
-    (shown,) = router.status()["addresses"]["topic"]["subscriptions"]  # type: ignore[index]
+    (shown,) = of_all(router)["addresses"]["topic"]["subscriptions"]
     assert (shown["container"], shown["declared"], shown["timeout_s"], shown["home"]) == ("s", True, None, None)
 
 
 def test_files_that_differ_are_shown_with_both_digests() -> None:
     mesh = Mesh("ab", address=LATER)
-    assert mesh.cores["a"].status()["file_differences"] == []
+    assert of_all(mesh.cores["a"])["file_differences"] == []
     config = mesh.cores["b"].config
     mesh.cores["b"].reconfigure(replace(config, addresses=(CLOSED,), proof_after_s=1.0), mesh.now)
     mesh.run()
-    found = mesh.cores["a"].status()["file_differences"]
+    found = of_all(mesh.cores["a"])["file_differences"]
     assert [each["what"] for each in found] == ["declarations", "settings"]  # type: ignore[index, attr-defined]
-    theirs = mesh.cores["b"].status()["file_differences"]
+    theirs = of_all(mesh.cores["b"])["file_differences"]
     assert [(each["ours"], each["theirs"]) for each in found] == [  # type: ignore[index, attr-defined]
         (each["theirs"], each["ours"])
         for each in theirs  # type: ignore[index, attr-defined]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from router.config import AddressConfig
+from router.core.reports import of_all
 from tests.router.harness import SHORT, Mesh
 
 
@@ -68,12 +69,12 @@ def test_a_removed_router_counts_for_together_no_more_and_an_added_one_does() ->
 def test_a_router_that_waits_for_all_from_before_waits_for_the_longer_timeout() -> None:
     mesh = Mesh("a", fresh=False, address=SHORT)
     mesh.pass_time(2.0)
-    left = mesh.cores["a"].status()["recovering_s"]
+    left = of_all(mesh.cores["a"])["recovering_s"]
     assert isinstance(left, float)
     reconfigure(mesh, defaults=AddressConfig(subscription_timeout_s=18.0))
-    assert mesh.cores["a"].status()["recovering_s"] == left + 10.0 + 2 * (4.5 - 2.0)
+    assert of_all(mesh.cores["a"])["recovering_s"] == left + 10.0 + 2 * (4.5 - 2.0)
     reconfigure(mesh, defaults=SHORT)
-    assert mesh.cores["a"].status()["recovering_s"] == left + 10.0 + 2 * (4.5 - 2.0)
+    assert of_all(mesh.cores["a"])["recovering_s"] == left + 10.0 + 2 * (4.5 - 2.0)
 
 
 def test_an_address_that_gets_an_entry_of_its_own_is_recovered_only_if_it_was_before() -> None:

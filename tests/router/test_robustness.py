@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.core import messages as m
+from router.core.reports import of_all
 from router.core.traffic import Accept, Data, Settle
 from router.peers.wire import decode
 from tests.router.harness import SHORT, TOPIC, Mesh
@@ -89,7 +90,7 @@ def test_an_address_that_is_used_again_does_not_use_its_positions_again() -> Non
 def test_status_tells_what_is_kept_and_why_there_is_no_credit() -> None:
     mesh = Mesh("ab")
     mesh.publisher("a", "p1")
-    status = mesh.cores["a"].status()
+    status = of_all(mesh.cores["a"])
     assert status["established"] is True
     addresses = status["addresses"]
     assert isinstance(addresses, dict)

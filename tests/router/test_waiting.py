@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from router.core.ports import Waiting
+from router.core.reports import of_publisher
 from router.core.waiting import TOLD_AFTER_S
 from tests.router.ends import PublisherEnd
 from tests.router.harness import TOPIC, Mesh
@@ -109,6 +110,6 @@ def test_while_the_network_recovers_it_is_told_so_even_with_credit_and_when_that
     assert waiting.seconds is not None
     assert 50 < waiting.seconds < 70
     (known,) = mesh.cores["a"].addresses[TOPIC].ingress.publishers.values()
-    assert known.status()["waiting"] == waiting.status()
+    assert of_publisher(known)["waiting"] == waiting.status()
     mesh.pass_time(80)
     assert reasons(publisher) == ["recovering", "no-subscribers"]

@@ -32,6 +32,7 @@ from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from router.config import AddressConfig, OtherSubscriptions
 from router.core.naming import derive_publisher_id
+from router.core.reports import at_once, of_publisher, of_subscriber
 from router.router import Router
 
 Event = tuple[Any, ...]
@@ -326,10 +327,10 @@ class World(Routers):
         left = [] if core.established else ["not established"]
         sizes = {"deferred": core.deferred, "payload_bytes": core.payload_bytes}
         left += [f"{size} {what}" for what, size in sizes.items() if size]
-        for name, address in sorted(core.addresses.items()):  # all of `core.status()` would take longer
+        for name, address in sorted(core.addresses.items()):  # `of_all` would take longer
             records, deliveries = address.records.status(), address.deliveries.status()
-            publishers: list[dict[str, Any]] = [each.status() for each in address.ingress.attached()]
-            subscribers: list[dict[str, Any]] = [each.status() for each in address.deliveries.subscribers.values()]
+            publishers = [of_publisher(each) for each in address.ingress.attached()]
+            subscribers = [at_once(of_subscriber(each)) for each in address.deliveries.subscribers.values()]
             left += [f"{name} {records[key]} {key}" for key in ("undone", "unsettled", "awaited") if records[key]]
             left += [f"{name} {deliveries[key]} {key}" for key in ("arrived", "open") if deliveries[key]]
             left += [
