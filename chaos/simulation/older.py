@@ -4,7 +4,8 @@ TREE has the packages of a release, such as v0.9.0 (`tests/releases.py` takes it
 written after a fault had been mended shows that it finds the fault. Prints each seed that fails. Exit 1 if one did.
 
 What the schedules ask of the product and v0.9.0 has not is put in here: versions of the wire between routers, which
-this module of today has and the old routers never see. A dial is then the kernel's (`chaos/simulation/world/dials.py`).
+this module of today has and the old routers never see, and names that have moved since. A dial is then the kernel's
+(`chaos/simulation/world/dials.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,17 @@ def use(tree: Path) -> None:
     sys.modules[VERSIONS] = versions = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(versions)
     without_versions()
+    under_todays_names()
+
+
+def under_todays_names() -> None:
+    """What the schedules import from where it is now."""
+    from router.core import directory, reports
+
+    sys.modules["router.core.naming"] = directory
+    looks: Any = reports
+    looks.of_publisher = lambda publisher: publisher.status()
+    looks.of_subscriber = lambda subscriber: subscriber.report()
 
 
 def without_versions() -> None:
