@@ -132,7 +132,8 @@ class AmqpTrunk(Trunk):
             elif isinstance(event, (LinkFlow, SessionFlow)):
                 network.credit_granted(self)
             elif isinstance(event, ConnectionOpened):
-                self._opened(event.open, now)
+                if not any(isinstance(other, ConnectionClosed) for other in events):  # else it refuses us, AMQP 2.4.3
+                    self._opened(event.open, now)
             elif isinstance(event, (SessionBegun, LinkAttaching)):
                 try:
                     if isinstance(event, LinkAttaching):

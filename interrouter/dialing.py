@@ -94,6 +94,8 @@ class Dialing:
         if now - self._connected_at > self.dead_after_s:  # it was a trunk: the other side may be there again soon
             self._began = now
             self._hurry(now)
+        else:
+            self._eager_until = -inf  # it listens, and refuses us: only a change of its file helps
         self._connected_at = None
         self._dial_later(now)
 

@@ -284,9 +284,9 @@ class Network:
         self.look(now)
         try:
             trunk.version = self._check(trunk, hello)
-        except Refused as refusal:
-            if trunk.dialled is None:
-                self.failures[hello.name if hello.name in self.costs else "?"] = str(refusal.args[1])
+        except Refused:
+            if trunk.dialled is None and hello.name in self.costs:
+                trunk.claimed = hello.name
             raise
         old = self._trunks.get(hello.name)
         if old is not None:
@@ -401,11 +401,13 @@ class Network:
                     del self.costs[trunk.neighbour], self.failures[trunk.neighbour], self._lost_at[trunk.neighbour]
                 self._links_changed = True
                 self.database.changed = True
-        elif trunk.neighbour is None and not told and self.failures.get(trunk.dialled or "") != reason:
-            if trunk.dialled is not None:  # it is dialled again and again: a reason is told when it changes
-                self.failures[trunk.dialled] = reason
+        elif trunk.neighbour is None and not told:
+            name = trunk.dialled or trunk.claimed or "?"
+            if name != "?" and self.failures.get(name) == reason:
+                return  # it is dialled again and again: a reason is told when it changes
+            self.failures[name] = reason
             text = "connection with neighbour {neighbour} refused or failed: {reason}"
-            self._log.warning("neighbour_refused", text, neighbour=trunk.dialled or "?", reason=reason)
+            self._log.warning("neighbour_refused", text, neighbour=name, reason=reason)
 
     def _schedule(self, trunk: Trunk) -> None:
         self._pumpable[trunk] = None

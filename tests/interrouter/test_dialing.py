@@ -103,6 +103,17 @@ def test_a_connection_that_is_refused_by_the_router_counts_as_an_attempt() -> No
     assert one.at - now == DIAL_MOST_S
 
 
+def test_a_neighbour_that_answers_and_refuses_is_not_dialled_eagerly() -> None:
+    one = dialing()
+    began = []
+    while one.at < DIAL_EAGERLY_S:
+        began.append(one.at)
+        one.look(one.at)
+        one.answered(began[-1])
+        one.lost(began[-1] + 0.01)
+    assert [later - earlier for earlier, later in pairwise(began)] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0])
+
+
 def test_a_sign_ends_a_pause() -> None:
     one = dialing()
     began = refused(one, 60.0)

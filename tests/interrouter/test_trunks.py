@@ -14,6 +14,7 @@ from amqp10.types import Symbol, ULong
 from interrouter.network import Network, dials
 from interrouter.packets import HEARTBEAT_PACKET
 from interrouter.trunk import CREDIT, TRANSFER, Trunk
+from router.versions import Versions
 from tests.interrouter.harness import Net
 
 
@@ -82,6 +83,36 @@ def test_refusals_say_why_on_both_sides(client: Network, server: Network, meant:
     assert any(why in (end.failure or "") for end in ends)
     assert all(not n.status()["paths"] for n in (client, server))
     assert why in str({**client.failures, **server.failures})
+
+
+class Told:
+    """A log's events."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def debug(self, event: str, text: str, /, **fields: object) -> None:
+        self.events.append(event)
+
+    info = warning = error = debug
+
+
+def test_a_refusal_is_told_once_on_each_side_however_often_it_is_dialled() -> None:
+    ours, theirs = Told(), Told()
+    a = Network("a", 7, {"b": 1}, network="n", rng=random.Random(1), now=0.0, log=ours, versions=Versions(9, 9))
+    b = Network("b", 8, {"a": 1}, network="n", rng=random.Random(1), now=0.0, log=theirs)
+    for _ in range(10):
+        joined(a, b)
+    assert ours.events == theirs.events == ["neighbour_refused"]
+    assert "speaks version 9" in b.failures["a"]
+
+
+def test_who_is_refused_has_had_no_neighbour() -> None:
+    told = Told()
+    a = Network("a", 7, {"b": 1}, network="n", rng=random.Random(1), now=0.0, log=told)
+    for _ in range(10):
+        joined(a, network("b", "c", incarnation=8))
+    assert told.events == ["neighbour_refused"]
 
 
 def test_a_second_connection_replaces_the_first_without_ending_sessions() -> None:
