@@ -6,7 +6,7 @@ Others are told by NOTIFY.
 
 A lost connection is opened again, with growing pauses, until the store is closed; what was asked for waits. When the
 answer to a COMMIT was lost, the row of this writer says whether the transaction was done: it holds the number of its
-last one. The advisory lock is taken first, so the lost transaction has ended.
+last one. The advisory lock is taken first, so the lost transaction has ended. A server that stands still is lost, too.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import psycopg
+import psycopg.abc
 import psycopg.conninfo
 
 from edges.store import Bounds, Record, StoreError, StoreFull
 from edges.store.blocks import checked_value, find, read
 from edges.store.embedded import EmbeddedStore
 from onceway.base import waits
+from onceway.base.logs import logger
 from onceway.client.sqlite_format import Damaged
 
 T = TypeVar("T")
@@ -61,11 +63,42 @@ CREATE TABLE blocks (
 _AGAIN: Final = "ON CONFLICT (id) DO UPDATE SET number = excluded.number, at = now()"
 
 
+class Bounded(psycopg.Connection[Any]):
+    """Is closed where the server has no answer within STORE_DATABASE: neither TCP nor libpq ends that wait."""
+
+    def wait(self, gen: psycopg.abc.PQGen[T], *arguments: Any, **named: Any) -> T:
+        try:
+            return super().wait(_in_time(gen), *arguments, **named)
+        except Late:
+            waits.STORE_DATABASE.ended()
+            self.close()
+            raise
+
+
+class Late(psycopg.OperationalError):
+    """The server has stood still for so long."""
+
+
+def _in_time(gen: psycopg.abc.PQGen[T]) -> Generator[Any, Any, T]:
+    """The same, which psycopg resumes some times a second whether or not there is something to read."""
+    until = time.monotonic() + waits.STORE_DATABASE.s
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() >= until:
+                raise Late(f"no answer within {waits.STORE_DATABASE.s:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
 class Database:
     """A connection that takes the embedded store's statements."""
 
     def __init__(self, conninfo: str) -> None:
-        self.connection = waits.STORE_DATABASE(psycopg.connect)(
+        self.connection = waits.STORE_DATABASE(Bounded.connect)(
             conninfo,
             autocommit=True,
             target_session_attrs="read-write",  # of several hosts the primary, which is waited for
@@ -84,7 +117,8 @@ class Database:
 
     @property
     def in_transaction(self) -> bool:
-        return self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+        connection = self.connection
+        return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
     def close(self) -> None:
         self.connection.close()
@@ -106,6 +140,8 @@ class PostgresStore(EmbeddedStore):
         self._stopping = threading.Event()
         self._watched: dict[str, None] = {}  # streams that somebody waits for
         self._noting = waits.MUTEX(threading.Lock())
+        self._away = 0  # threads that have lost the server
+        self._log = logger("store")
         super().__init__(_place(conninfo), wall_us=wall_us)
 
     # --- opening
@@ -207,16 +243,32 @@ class PostgresStore(EmbeddedStore):
 
     def _while_lost(self, work: Callable[[], T], drop: Callable[[], None], *, reads: bool = True) -> T:
         """Does it until the connection holds, or the store is closed. What reads waits for room on a full disk, too."""
-        for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            try:
-                return work()
-            except psycopg.Error as error:
-                if not (_lost(error) or (reads and isinstance(error, psycopg.errors.DiskFull))):
-                    raise
-                drop()
-                if waits.PAUSE(self._stopping).wait(pause_s):
-                    raise
-        raise AssertionError
+        away = False
+        try:
+            for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
+                try:
+                    return work()
+                except psycopg.Error as error:
+                    if not (_lost(error) or (reads and isinstance(error, psycopg.errors.DiskFull))):
+                        raise
+                    drop()
+                    if not away:
+                        away = True
+                        self._tell(partial(self._lost_by_one, 1, " ".join(str(error).split())))
+                    if waits.PAUSE(self._stopping).wait(pause_s):
+                        raise
+            raise AssertionError
+        finally:
+            if away:
+                self._tell(partial(self._lost_by_one, -1))
+
+    def _lost_by_one(self, more: int, reason: str = "") -> None:
+        """Of several threads the first tells that the server is lost, and the last that it is there again."""
+        self._away += more
+        if more > 0 and self._away == 1:
+            self._log.warning("store_away", "{place}: waits for the store: {reason}", place=self.place, reason=reason)
+        elif not self._away and not self._stopping.is_set():
+            self._log.info("store_back", "{place}: the store answers", place=self.place)
 
     def _query(self, query: Callable[[Database], T]) -> T:
         def ask() -> T:

@@ -273,9 +273,8 @@ STORE_FULL: Final = Wait(
     "another process that writes the same file", 5.0, "the store cannot be used", "the error: database is locked"
 )
 STORE_DATABASE: Final = Wait(
-    "PostgreSQL", "TCP: a connection is made in 5 s, and lost after 15 s without an answer of the host; a server that "
-    "stands still on a host that answers is waited for",
-    "it connects again", "what waits for it: `onceway pipe push` and the bus's health say so",
+    "PostgreSQL, to answer a statement; a connection is made in 5 s, and lost after 15 s without an answer of its host",
+    30.0, "it connects again, and asks again", "`store_away`; the bus's health, and `onceway pipe push`",
 )  # fmt: skip
 STORE_CONNECT: Final = Wait(
     "the store of another process, to take a connection", 10.0, "it connects again", "`store_away`"

@@ -166,9 +166,18 @@ class Server:
 
     def kill_a_backend(self) -> None:
         """SIGKILL to one process: the server ends all others and recovers by itself."""
-        backends = [pid for pid in children_of(self.process.pid) if b"edge" in _command_of(pid)]
-        if backends:
+        if backends := self._backends():
             os.kill(backends[-1], signal.SIGKILL)
+
+    def stand_still(self) -> list[int]:
+        """SIGSTOP to the processes of all connections, until their SIGCONT. New connections have others."""
+        backends = self._backends()
+        for pid in backends:
+            os.kill(pid, signal.SIGSTOP)
+        return backends
+
+    def _backends(self) -> list[int]:
+        return [pid for pid in children_of(self.process.pid) if b"edge" in _command_of(pid)]
 
     def close(self) -> None:
         self.kill()

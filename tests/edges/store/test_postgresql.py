@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,6 +16,7 @@ import pytest
 
 from edges.store import Batch, Bounds, StoreError, open_store
 from edges.store.postgresql import _lost
+from onceway.base import waits
 from tests.edges.store.conftest import all_of, append
 from tests.edges.store.postgres import Server
 from tests.live import ROOT, dying_with_us
@@ -147,6 +151,26 @@ async def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Serve
     await store.close()  # nobody waits for ever
     with pytest.raises(StoreError, match="database postgres at /tmp/pg"):
         await last
+
+
+async def test_a_server_that_stands_still_is_lost_and_that_is_told(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = replace(waits.STORE_DATABASE, bound=0.5)
+    monkeypatch.setattr(waits, "STORE_DATABASE", row)
+    store = open_store(own_server.url())
+    await append(store, "a", b"0")
+    still = own_server.stand_still()
+    try:
+        commit = await asyncio.wait_for(append(store, "a", b"1"), 60)
+    finally:
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
+    assert commit.positions == {"a": range(1, 2)}
+    assert waits.ENDED[row.name] == 1
+    assert await all_of(store, "a") == [b"0", b"1"]
+    assert "waits for the store: no answer within 0.5 s" in caplog.text
+    await store.close()
 
 
 def test_a_connection_that_the_server_ends_or_does_not_take_now_is_opened_again() -> None:
