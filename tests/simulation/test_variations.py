@@ -22,7 +22,7 @@ from chaos.simulation.random.recording import (
     without_number,
 )
 from chaos.simulation.random.shrink import Shrinking, kind_of_failure, simpler
-from chaos.simulation.random.variations import CHANGES, NAMES, draw_variation
+from chaos.simulation.random.variations import CHANGES, NAMES, draw_variation, drawn_name
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world.clients import UNIQUE
 from router.core.egress import Egress
@@ -39,14 +39,18 @@ NOT_TO_THE_END = {
 }
 
 
+first_drawn = cache(drawn_name)
+
+
 @cache
 def drawn_like(name: str) -> tuple[Plan, Beginning]:
     """A seed's that begins like that schedule."""
     for seed in range(10_000):
-        plan = draw_variation(seed)
-        assert plan.beginning is not None
-        if plan.beginning.schedule == name:
-            return plan, plan.beginning
+        if first_drawn(f"{seed}") == name:  # or that and another behind it
+            plan = draw_variation(seed)
+            assert plan.beginning is not None
+            if plan.beginning.schedule == name:
+                return plan, plan.beginning
     raise AssertionError(f"no seed begins like {name}")
 
 

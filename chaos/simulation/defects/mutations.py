@@ -30,7 +30,7 @@ from chaos.simulation.exhaustive.exploration import Search
 from chaos.simulation.exhaustive.smallest import WORLDS
 from chaos.simulation.random.explore import explore
 from chaos.simulation.random.plan import NEAR
-from chaos.simulation.random.variations import NAMES, draw_variation
+from chaos.simulation.random.variations import NAMES, draw_variation, drawn_name
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world.world import World
 
@@ -222,6 +222,8 @@ def unchecked() -> Iterator[None]:
 def nearby(mutation: Mutation) -> Iterator[tuple[str, int]]:
     """Seeds that begin like its own schedule."""
     for seed in DRAWN if mutation.schedule in NAMES else ():
+        if drawn_name(f"{seed}") != mutation.schedule:
+            continue
         beginning = draw_variation(seed).beginning
         if beginning is not None and beginning.schedule == mutation.schedule:
             yield NEAR, seed
