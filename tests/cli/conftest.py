@@ -1,15 +1,19 @@
-"""One router as a real process for the commands that need one; `onceway(...)` runs a command to its end."""
+"""One router as a real process for the commands that need one; `onceway(...)` runs a command to its end, `called(...)` within this one."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from onceway.cli import main
 from tests.live import ROOT, LiveNetwork
 from tests.live_fixture import live_network, pytest_runtest_makereport
 
@@ -34,6 +38,23 @@ def onceway(
         env={**os.environ, **(env or {})},
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def called(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    """The same without a process of its own, for commands that start nothing: most of a process's time is its start."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["onceway", *map(str, arguments)]
+    with ExitStack() as stack:
+        for context in (
+            chdir(ROOT), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", argv),
+            patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))), patch("resource.setrlimit"),
+        ):  # fmt: skip
+            stack.enter_context(context)
+        ended = stack.enter_context(pytest.raises(SystemExit))
+        main()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="session")

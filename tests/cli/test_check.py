@@ -12,7 +12,7 @@ from onceway.access.users import Users, store_users
 from onceway.cli.check import command as check_command
 from onceway.topology import shipped
 from tests.builds import COMPILED
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.pki import Pki
 
 
@@ -39,7 +39,7 @@ def test_what_may_surprise_is_a_warning_and_the_file_is_good(tmp_path: Path) -> 
     path.write_text(
         "network: n\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}\nsettings: {idle_timeout: 10m}\n"
     )
-    done = onceway("check", path)
+    done = called("check", path)
     assert done.returncode == 0
     assert done.stdout == f"{path}: network n: 1 router, 0 links\n"
     assert done.stderr.startswith(f"warning: {path}:3: settings: publisher_timeout 2m is not more than publishers")
@@ -106,7 +106,7 @@ def test_a_sound_file_whose_files_are_sound_has_its_warnings(tmp_path: Path) -> 
         "addresses: [{match: orders, subscriptions: [{user: bob, container: c, name: n}]}]\n"
         "routers: {a: {amqp: 1, amqps: 2, tls: t, interrouter: 3, admin: 4}}\n"
     )
-    done = onceway("check", path)
+    done = called("check", path)
     assert (done.returncode, done.stdout) == (0, f"{path}: network n: 1 router, 0 links\n")
     pem = tmp_path / "pki" / "a.pem"
     assert done.stderr.splitlines() == [
@@ -127,15 +127,15 @@ def test_a_secret_that_everyone_can_read_is_refused(file: str, tmp_path: Path) -
         "trunks: {tls: off, key: network.key}\n"
         "routers: {a: {amqp: 1, amqps: 2, tls: t, interrouter: 3, admin: 4}}\n"
     )
-    assert onceway("check", tmp_path / "net.yaml").returncode == 0
+    assert called("check", tmp_path / "net.yaml").returncode == 0
     (tmp_path / file).chmod(0o644)
-    done = onceway("check", tmp_path / "net.yaml")
+    done = called("check", tmp_path / "net.yaml")
     assert done.returncode == 2
     assert f"{tmp_path / file} has secrets, and everyone on this host can read or change it: chmod o-rwx" in done.stderr
 
 
 def test_a_missing_file_is_bad_input() -> None:
-    done = onceway("check", "nowhere.yaml")
+    done = called("check", "nowhere.yaml")
     assert done.returncode == 2
     assert done.stderr.startswith("nowhere.yaml: cannot be read (No such file or directory); ")
 
@@ -151,7 +151,7 @@ def test_help_lists_every_command() -> None:
     assert done.returncode == 0
     for command in ("up", "router", "check", "render", "status", "drain", "admin", "publish", "subscribe", "demo"):
         assert f"\n  {command} " in done.stdout
-        assert onceway(command, "--help").returncode == 0
+        assert called(command, "--help").returncode == 0
 
 
 def test_the_version_is_the_distributions() -> None:

@@ -16,7 +16,7 @@ from onceway.base.hosts import is_own
 from onceway.render.kubernetes import DRAIN_S
 from onceway.render.plan import DIRECTORY, FILE
 from onceway.topology import RouterAddress, Topology, load, loads, shipped
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called
 
 TRIANGLE = shipped("triangle")
 SHIPPED = ["single", "triangle", "mesh5"]
@@ -37,13 +37,13 @@ trunks: {tls: off}
 
 
 def rendered(kind: str, *arguments: object) -> str:
-    done = onceway("render", kind, *arguments)
+    done = called("render", kind, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def refused(kind: str, *arguments: object) -> str:
-    done = onceway("render", kind, *arguments)
+    done = called("render", kind, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     return done.stderr

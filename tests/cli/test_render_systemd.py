@@ -13,7 +13,7 @@ from onceway.base.waits import STOP_ROUTER
 from onceway.render import STOP_GRACE_S, open_files
 from onceway.serve.server import DRAIN_S
 from onceway.topology import load, shipped
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called
 
 TRIANGLE = shipped("triangle")
 
@@ -30,7 +30,7 @@ def settings(unit: str) -> dict[str, str]:
 
 
 def rendered(*arguments: object) -> dict[str, str]:
-    done = onceway("render", "systemd", *arguments)
+    done = called("render", "systemd", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return settings(done.stdout)
 
@@ -52,7 +52,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path, arguments: list[str]) -> None:
     if analyze is None:
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
     # systemd looks whether the command is there
-    done = onceway("render", "systemd", TRIANGLE, *arguments, "--command", "/bin/true", "--output", tmp_path)
+    done = called("render", "systemd", TRIANGLE, *arguments, "--command", "/bin/true", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
     verified = subprocess.run(
         [analyze, "verify", "--man=no", done.stdout.strip()], capture_output=True, text=True, timeout=60, check=False
@@ -119,14 +119,14 @@ links: [a - b]
 def test_the_units_account_can_read_what_the_file_names(tmp_path: Path) -> None:
     path = tmp_path / "n.yaml"
     path.write_text(SECURED)
-    done = onceway("render", "systemd", path, "--only", "a")
+    done = called("render", "systemd", path, "--only", "a")
     unit = settings(done.stdout)
     read = "/etc/onceway/pki/a.pem /srv/ca.pem /etc/onceway/users.json"
     assert f"#   chgrp onceway-keys {read}\n#   chmod 0640 {read}\n" in done.stdout
     assert (unit["SupplementaryGroups"], unit["AmbientCapabilities"]) == ("onceway-keys", "CAP_NET_BIND_SERVICE")
     assert unit["EnvironmentFile"] == "/etc/onceway/n.env"
     assert "LoadCredential" not in unit  # a copy, which a reload does not see
-    owned = onceway("render", "systemd", path, "--only", "a", "--user", "mq").stdout
+    owned = called("render", "systemd", path, "--only", "a", "--user", "mq").stdout
     assert f"#   chown mq {read}\n" in owned
     assert "SupplementaryGroups" not in owned
 
@@ -134,25 +134,25 @@ def test_the_units_account_can_read_what_the_file_names(tmp_path: Path) -> None:
 def test_a_unit_of_a_store_has_its_login_its_data_and_no_routers(tmp_path: Path) -> None:
     path = tmp_path / "n.yaml"
     path.write_text(SECURED)
-    done = onceway("render", "systemd", path, "--store", "s", "--log-level", "warning")
+    done = called("render", "systemd", path, "--store", "s", "--log-level", "warning")
     unit = settings(done.stdout.replace("Environment=ONCEWAY_", "ONCEWAY_"))
     start = "/opt/onceway/bin/onceway pipe serve /etc/onceway/n.yaml --store s --data /srv/s --log-level warning"
     assert (unit["ExecStart"], unit["Type"], unit["ReadWritePaths"]) == (start, "exec", "/srv/s")
     assert unit["ONCEWAY_URL"] == "amqp://127.0.0.1:5672,amqp://127.0.0.1:5673"
     assert (unit["ONCEWAY_USER"], unit["ONCEWAY_PASSWORD_FILE"]) == ("store", "/etc/onceway/store.password")
-    kept = onceway("render", "systemd", path, "--store", "retained-r").stdout
+    kept = called("render", "systemd", path, "--store", "retained-r").stdout
     assert "onceway retained serve /etc/onceway/n.yaml --store r --data /var/lib/onceway/n-retained-r\n" in kept
-    refused = onceway("render", "systemd", path)
+    refused = called("render", "systemd", path)
     assert refused.returncode == 2
     assert "they log in differently, and one unit runs all of them; render a unit for the routers" in refused.stderr
-    none = onceway("render", "systemd", path, "--store", "x")
+    none = called("render", "systemd", path, "--store", "x")
     assert (none.returncode, 'addresses: no store "x"; stores are s, retained-r' in none.stderr) == (2, True)
 
 
 def test_a_file_that_the_unit_cannot_see_is_named(tmp_path: Path) -> None:
     path = tmp_path / "n.yaml"
     path.write_text(SECURED.replace("/srv/ca.pem", "/root/ca.pem"))
-    done = onceway("render", "systemd", path, "--only", "a")
+    done = called("render", "systemd", path, "--only", "a")
     assert (done.returncode, done.stdout) == (2, "")
     assert "/root/ca.pem is hidden from the unit, which sees neither homes nor /tmp; put it below" in done.stderr
 
@@ -165,7 +165,7 @@ def test_the_options_of_logs_are_in_the_unit() -> None:
 
 
 def test_output_is_a_file_by_the_units_name(tmp_path: Path) -> None:
-    done = onceway("render", "systemd", TRIANGLE, "--router", "a", "--output", tmp_path / "new")
+    done = called("render", "systemd", TRIANGLE, "--router", "a", "--output", tmp_path / "new")
     assert done.stdout == f"{tmp_path / 'new' / 'onceway-triangle-a.service'}\n"
     assert "[Service]" in Path(done.stdout.strip()).read_text()
 
@@ -185,7 +185,7 @@ def test_output_is_a_file_by_the_units_name(tmp_path: Path) -> None:
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 def test_bad_input_is_named_with_its_remedy(arguments: list[str], said: str) -> None:
-    done = onceway("render", "systemd", TRIANGLE, *arguments)
+    done = called("render", "systemd", TRIANGLE, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -194,6 +194,6 @@ def test_bad_input_is_named_with_its_remedy(arguments: list[str], said: str) -> 
 def test_a_wrong_file_gives_no_unit(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("network: n\nrouters: {}\n")
-    done = onceway("render", "systemd", path)
+    done = called("render", "systemd", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "routers: there are no routers" in done.stderr

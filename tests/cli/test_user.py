@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from onceway.access.users import load_users
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 
 
 def test_users_come_change_and_go(tmp_path: Path) -> None:
@@ -18,8 +18,8 @@ def test_users_come_change_and_go(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("wonderland\nand nothing else\n")
 
-    def user(*arguments: object, stdin: bytes | None = None) -> str:
-        done = onceway("user", *arguments, "--file", path, stdin=stdin)
+    def user(*arguments: object, stdin: bytes = b"") -> str:
+        done = called("user", *arguments, "--file", path, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -41,7 +41,7 @@ def test_mistakes_are_named_and_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
 
     def refused(*arguments: object, stdin: bytes = b"") -> str:
-        done = onceway("user", *arguments, "--file", path, stdin=stdin)
+        done = called("user", *arguments, "--file", path, stdin=stdin)
         assert (done.returncode, done.stdout) == (2, "")
         return done.stderr.strip()
 
@@ -49,7 +49,7 @@ def test_mistakes_are_named_and_change_nothing(tmp_path: Path) -> None:
     assert refused("add", "alice", "--password-file", "-") == "standard input: there is no secret in the first line"
     assert refused("add", "alice") == "there is no terminal to ask at: give --password-file, - for standard input"
     assert not path.exists()
-    assert onceway("user", "add", "alice", "--password-file", "-", "--file", path, stdin=b"x\n").returncode == 0
+    assert called("user", "add", "alice", "--password-file", "-", "--file", path, stdin=b"x\n").returncode == 0
     before = path.read_bytes()
     assert refused("add", "alice", stdin=b"y\n").endswith("onceway user password gives another password")
     assert refused("remove", "alcie") == f"{path}: no user 'alcie'; did you mean \"alice\"?"
