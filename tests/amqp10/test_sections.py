@@ -94,16 +94,11 @@ def without_annotation(payload: bytes, key: str) -> list[tuple[int, bytes]]:
 
 
 @given(messages)
-def test_any_message_survives_the_round_trip(message: Message) -> None:
+def test_any_message_survives_the_round_trip_and_its_sections_lie_end_to_end(message: Message) -> None:
     payload = message.encode()
     decoded = Message.decode(payload)
     assert repr(decoded) == repr(message) or decoded == message
     assert decoded.encode() == payload
-
-
-@given(messages)
-def test_sections_lie_end_to_end_over_the_payload(message: Message) -> None:
-    payload = message.encode()
     found = sections(payload)
     assert [start for _, start, _ in found] == [0, *(stop for _, _, stop in found)][:-1]
     assert found[-1][2] == len(payload)
