@@ -17,7 +17,7 @@ help: ## this list
 demo: runtime ## three routers, one killed in mid-stream, and the ledger
 	@$(BIN)/onceway demo $(ARGS)
 
-test: check ## make check, the whole test suite, and beside it 1,000 random schedules
+test: tools ## the whole test suite, and beside it make check and 1,000 random schedules
 	@scripts/test.sh $(ARGS)
 
 check: tools ## ruff, mypy --strict, import-linter, requirements.lock

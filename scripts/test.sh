@@ -1,6 +1,6 @@
 #!/bin/sh
-# The whole test suite and, beside it, random schedules in virtual time. What they say goes to a file, and is shown when
-# both are done. Fails when either fails.
+# The whole test suite and, beside it, `make check` and random schedules in virtual time. What these say goes to files.
+# What `make check` finds is shown at once, the rest when all are done. Fails when one of them fails.
 #
 # Three workers on two cores: those with tests of processes mostly wait (tests/conftest.py).
 #
@@ -12,7 +12,7 @@ SCHEDULES=${SIM_SCHEDULES:-1000} # one or two minutes of one core, at 13 to 35 i
 head=$(git rev-parse --verify --quiet HEAD 2>/dev/null | cut -c1-7)
 first=$((0x${head:-0}))
 SEEDS=$first-$((first + SCHEDULES - 1))
-said=$(mktemp) || exit 1
+said=$(mktemp) && checks=$(mktemp) || exit 1
 if [ -n "${SIM_SECONDS:-}" ]; then
     nice -n 5 "$BIN/python" -m chaos.simulate --seconds "$SIM_SECONDS" >"$said" 2>&1 &
 else
@@ -20,11 +20,23 @@ else
 fi
 schedules=$!
 
+check() {
+    nice -n 5 make --no-print-directory check >"$checks" 2>&1 &
+    made=$!
+    trap 'kill "$made"; exit 143' TERM
+    wait "$made" || {
+        cat "$checks"
+        return 1
+    }
+}
+check &
+checking=$!
+
 # A job in the background ignores the terminal's Ctrl-C, so that it is ended here, however this script ends.
 end() {
-    kill "$schedules" 2>/dev/null
-    wait "$schedules" 2>/dev/null
-    rm -f "$said"
+    kill "$schedules" "$checking" 2>/dev/null
+    wait "$schedules" "$checking" 2>/dev/null
+    rm -f "$said" "$checks"
 }
 trap 'end; trap - EXIT; exit 130' INT
 trap 'end; trap - EXIT; exit 143' TERM HUP
@@ -33,6 +45,9 @@ trap end EXIT
 "$BIN/python" -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=10 "$@"
 tests=$?
 
+wait "$checking"
+checked=$?
+[ "$checked" -ne 0 ] || cat "$checks"
 echo "random schedules:"
 wait "$schedules"
 found=$?
@@ -42,4 +57,5 @@ if [ "$found" -eq 0 ]; then
 else
     cat "$said"
 fi
-[ "$tests" -eq 0 ] && [ "$found" -eq 0 ]
+[ "$checked" -eq 0 ] || echo "make check failed; what it said is above"
+[ "$tests" -eq 0 ] && [ "$found" -eq 0 ] && [ "$checked" -eq 0 ]
