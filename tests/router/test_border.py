@@ -174,18 +174,13 @@ def check_every(scenario: Callable[[Site], None], step: int) -> None:
         site.check_honest()
 
 
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_an_error_before_the_core_is_called_ends_one_connection_or_rejects_one_message(
-    scenario: Callable[[Site], None],
+    scenario: Callable[[Site], None], step: int
 ) -> None:
-    """Calls are found by tracing: an error is raised at every twentieth."""
-    check_every(scenario, 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_an_error_at_any_call_before_the_core_is_called(scenario: Callable[[Site], None]) -> None:
-    check_every(scenario, 1)
+    """Calls are found by tracing: an error is raised at every fifth, in `make chaos` at each."""
+    check_every(scenario, step)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
