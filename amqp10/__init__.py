@@ -20,18 +20,16 @@ from amqp10.events import (
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    ResumedTransfer,
     SessionBegun,
     SessionEnded,
     SessionFlow,
-    TransferPart,
 )
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, DeliveryState, Error, Modified, Received, Rejected, Released
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED
 from amqp10.receiver import ReceiverLink
 from amqp10.recovery import ABSENT, Action, resume_action
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings

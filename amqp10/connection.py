@@ -16,41 +16,19 @@ from amqp10.errors import (
     INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
-    LinkViolation,
+    EndpointViolation,
     LocalProtocolError,
     RemoteProtocolError,
-    SessionViolation,
 )
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
-from amqp10.frames import (
-    AMQP_FRAME,
-    EMPTY_FRAME,
-    FRAME_HEAD_SIZE,
-    LARGE,
-    MIN_MAX_FRAME_SIZE,
-    Body,
-    Part,
-    encode_frame,
-    encode_frame_head,
-    gathered,
-)
+from amqp10.frames import EMPTY_FRAME, LARGE, MIN_MAX_FRAME_SIZE, Part, gathered
 from amqp10.handshake import Handshake, HandshakeFailed
-from amqp10.outcomes import shortened
-from amqp10.performatives import (
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    End,
-    Error,
-    Open,
-    Performative,
-    SaslPerformative,
-)
-from amqp10.reading import Reader
+from amqp10.outcomes import Error
+from amqp10.performatives import Attach, Begin, Close, Detach, End, Open, Performative, SaslPerformative
+from amqp10.reading import Reader, Recipient
 from amqp10.receiver import ReceiverLink
 from amqp10.sasl import Step
-from amqp10.session import END_SENT, ENDED, MAPPED, OCTETS, Session
+from amqp10.session import MAPPED, OCTETS, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
 
@@ -58,7 +36,7 @@ _SHORTEST_IDLE_MS: Final = 20  # a peer that wants heartbeats more often is refu
 _GRACE: Final = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
 
 
-class Connection:
+class Connection(Recipient):
     """The owner moves bytes and time; everything that the peer did comes back as events.
 
         connection = Connection(settings, server=True, now=now)
@@ -70,31 +48,18 @@ class Connection:
     """
 
     def __init__(self, settings: ConnectionSettings, *, server: bool, now: float) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.server = server
-        self.context: Any = None
-        """Free for the owner."""
         self.user: str | None = None
         """The identity that SASL established; None without a SASL layer."""
         self.groups: tuple[str, ...] = ()
-        self.remote_open: Open | None = None
         self.sessions: list[Session] = []
         """Sessions that have not ended; after ConnectionClosed, those that existed then."""
-        self.incomplete_size = 0
-        """Bytes of deliveries whose last frame has not arrived, with overhead per frame."""
-        self.held_size = 0
-        """Octets, about, that sessions and links take, also those whose end the peer has not confirmed, with their
-        names and what the owner keeps for them (`Link.takes`), and the shapes of frames that are remembered."""
         self.last_read = now
         """When bytes last arrived."""
         self._silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
-        self.output_size = 0
-        """Bytes that wait for data_to_send, without dispositions and flows that are not encoded yet."""
-        self.flow_due = False
-        """A session's incoming window has to be renewed: write soon."""
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
-        self._state = HANDSHAKE
         self._handshake = Handshake(settings, server=server)
         self._open_sent = False
         self._local_error: Error | None = None
@@ -105,17 +70,8 @@ class Connection:
         self._deadline = now + settings.handshake_timeout_s  # of the handshake, later of the peer's close
         self._last_written = now
         self._remote_idle_s: float | None = None
-        self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
-        """512 until the peer's open has come."""
         self.reader = Reader(self)
         """For the owner: `frames`, `buffered` and `frame_completed_by`."""
-        self._out: list[Part] = []
-        self._with_output: dict[Session, None] = {}
-
-    @property
-    def closing(self) -> bool:
-        """Our close has been sent, or the connection has ended: nothing more can be sent."""
-        return self._state in (CLOSING, CLOSED)
 
     @property
     def authenticating(self) -> bool:
@@ -144,7 +100,7 @@ class Connection:
                 offset = reader.read_large(data, events)
             else:
                 data = reader.join(data)
-        if reader.unreadable or not (data or reader.rest):
+        if reader.unreadable or not (data or self.rest):
             return events
         if state is HANDSHAKE:
             try:
@@ -207,8 +163,7 @@ class Connection:
             self.flow_due = False
             if self._state is not CLOSING and self._state is not CLOSED:
                 for session in touched:
-                    if session._state is not END_SENT and session._state is not ENDED:
-                        session._flush()
+                    session._flush()
         handshake, out = self._handshake, self._out
         if handshake.output:
             first = handshake.output[:]
@@ -376,18 +331,14 @@ class Connection:
                 session._stop()
 
     def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
-        """End what the broken rule belongs to: a link, a session, or the connection."""
-        if isinstance(violation, LinkViolation):
-            violation.link.session._link_violated(violation, events)
-        elif isinstance(violation, SessionViolation):
-            violation.session._violated(violation, events)
+        if isinstance(violation, EndpointViolation):
+            violation.endpoint._violated(violation, events)
         else:
             self._fail(Error(violation.condition, violation.description), events)
 
     # What the peer sends --------------------------------------------------------------------------------------------
 
     def _received(self, performative: Performative | SaslPerformative, channel: int, events: list[Event]) -> None:
-        """Any frame except transfers, dispositions and flows, which the reader passes to the session."""
         handler = _HANDLERS.get(performative.__class__)
         if handler is not None:
             handler(self, performative, channel, events)
@@ -480,7 +431,6 @@ class Connection:
         return self._state is OPENED
 
     def _mapped_session(self, performative: Performative | SaslPerformative, channel: int) -> Session | None:
-        """The session of a channel; None if the frame is to be discarded."""
         if not self._expects_frames(performative):
             return None
         session = self._session_of(channel)
@@ -506,35 +456,8 @@ class Connection:
             if not session.ended:
                 session.check_invariants()
 
-    # For sessions and links -----------------------------------------------------------------------------------------
-
     def _forget_shapes(self) -> None:
         self.reader.forget_shapes()
-
-    def _encode_within_frame(self, last: Detach | End | Close) -> bytes:
-        """The encoded frame body, its error shortened to fit the peer's max-frame-size."""
-        body = last.encode()
-        if self.remote_open is not None and len(body) + FRAME_HEAD_SIZE > self.remote_max_frame_size:
-            assert last.error is not None
-            last.error = shortened(last.error)
-            body = last.encode()
-        return body
-
-    def _write_frame(self, channel: int, body: Body) -> None:
-        if isinstance(body, bytes) or len(body[-1]) < LARGE:
-            self._append(encode_frame(AMQP_FRAME, channel, body))
-        else:
-            self._append_parts([encode_frame_head(AMQP_FRAME, channel, sum(map(len, body))), *body])
-
-    def _append(self, data: bytes) -> None:
-        """Whole frames, as they are."""
-        self._out.append(data)
-        self.output_size += len(data)
-
-    def _append_parts(self, parts: Sequence[Part]) -> None:
-        """The same in parts."""
-        self._out += parts
-        self.output_size += sum(map(len, parts))
 
 
 _HANDLERS: Final[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from amqp10.outcomes import ACCEPTED, shortened_state, write_state
+from amqp10.endpoints import Channel
+from amqp10.outcomes import ACCEPTED, DeliveryState, shortened_state, write_state
 from amqp10.serial import WRAP
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
-
-if TYPE_CHECKING:
-    from amqp10.outcomes import DeliveryState
-    from amqp10.session import Session
 
 DISPOSITION_START: Final = b"\x00\x53\x15"
 _HEADER: Final = 8
@@ -32,7 +29,7 @@ _AROUND_IDS: Final = 1024
 _ACCEPTED: Final = write_state(ACCEPTED)
 _SMALL_STATE: Final = 32  # bytes: rejections may be as large as a frame
 
-Range = tuple[int, int, "DeliveryState | None", bool]
+Range = tuple[int, int, DeliveryState | None, bool]
 """first and last delivery-id, as on the wire when read, state, settled"""
 
 
@@ -42,7 +39,7 @@ class DispositionShape:
     __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct", "unpack")
 
     def __init__(
-        self, session: Session, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
+        self, session: Channel, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
         size: int,
     ) -> None:  # fmt: skip
         self.session = session
@@ -67,7 +64,7 @@ def disposition_key(buf: bytes, offset: int) -> bytes:
 
 
 def learn_disposition(
-    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Session, is_receiver: bool,
+    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Channel, is_receiver: bool,
     state: DeliveryState | None, settled: bool,
 ) -> DispositionShape | None:  # fmt: skip
     """The shape of the frame at `offset`, which has been decoded, with the meaning of its tail added; `known` is the
@@ -162,7 +159,7 @@ class PendingDispositions:
 
     __slots__ = ("_is_receiver", "_session", "entries")
 
-    def __init__(self, session: Session, *, is_receiver: bool) -> None:
+    def __init__(self, session: Channel, *, is_receiver: bool) -> None:
         self._session = session
         self._is_receiver = is_receiver
         self.entries: list[Range] = []

@@ -6,11 +6,7 @@ once. Next: types.py, codec.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from amqp10.link import Link
-    from amqp10.session import Session
+from typing import Any, Final, Protocol
 
 # AMQP 2.8.15 amqp-error
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -77,20 +73,19 @@ class DecodeError(RemoteProtocolError):
         return f"{self.condition}: {self.description} (at byte {self.offset})"
 
 
-class LinkViolation(RemoteProtocolError):
-    """The peer broke a rule of one link: Connection.receive_data detaches that link, closed, with this condition."""
+class Endpoint(Protocol):
+    """A link or a session."""
 
-    def __init__(self, link: Link, condition: str, description: str) -> None:
+    def _violated(self, violation: RemoteProtocolError, events: list[Any]) -> None: ...
+
+
+class EndpointViolation(RemoteProtocolError):
+    """The peer broke a rule of one link or session: Connection.receive_data detaches that link, closed, or ends that
+    session, with this condition."""
+
+    def __init__(self, endpoint: Endpoint, condition: str, description: str) -> None:
         super().__init__(condition, description)
-        self.link = link
-
-
-class SessionViolation(RemoteProtocolError):
-    """The peer broke a rule of one session: Connection.receive_data ends that session with this condition."""
-
-    def __init__(self, session: Session, condition: str, description: str) -> None:
-        super().__init__(condition, description)
-        self.session = session
+        self.endpoint = endpoint
 
 
 class LocalProtocolError(AmqpError):

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 
 if TYPE_CHECKING:
-    from amqp10.connection import Connection
+    from amqp10.endpoints import ConnectionEnd
     from amqp10.link import Link
-    from amqp10.performatives import DeliveryState, Error, Open
-    from amqp10.receiver import ReceiverLink
+    from amqp10.performatives import Error, Open
     from amqp10.session import Session
 
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 class ConnectionOpened:
     """The peer's open has arrived. A server has answered it already; to refuse the peer, `connection.close(error)`."""
 
-    connection: Connection
+    connection: ConnectionEnd
     open: Open
 
 
@@ -38,7 +37,7 @@ class ConnectionClosed:
     stopped. local: we closed it. lost: the bytes stopped without a close.
     """
 
-    connection: Connection
+    connection: ConnectionEnd
     error: Error | None
     local: bool
     lost: bool = False
@@ -86,45 +85,6 @@ class SessionFlow:
     """The peer opened a window that had kept a sender of this session from sending: ask `capacity()` again, of all."""
 
     session: Session
-
-
-@dataclass(slots=True)
-class ResumedTransfer:
-    """A delivery sent with resume = true, or one that carries a state (AMQP 2.6.13), or one that was aborted; one at a
-    time.
-
-    payload: None if the sender has sent none. aborted: the delivery is void, and has used credit."""
-
-    link: ReceiverLink
-    delivery_id: int
-    tag: bytes
-    payload: bytes | None
-    state: DeliveryState | None
-    settled: bool
-    aborted: bool
-    resume: bool = True
-    message_format: int | None = None
-
-
-@dataclass(slots=True)
-class TransferPart:
-    """The next bytes of a delivery that is passed on while it arrives (`ReceiverLink.part_size`). Nothing else of its
-    link comes before the last part.
-
-    offset: how many bytes came before. more: another part follows. aborted: this is the last part, and the delivery is
-    void, as if it had never been sent. settled and state: as of now, since any frame may bring them (AMQP 2.7.5)."""
-
-    link: ReceiverLink
-    delivery_id: int
-    tag: bytes
-    payload: bytes
-    offset: int
-    more: bool
-    aborted: bool
-    settled: bool
-    state: DeliveryState | None
-    resume: bool
-    message_format: int | None
 
 
 @dataclass(slots=True)

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp10.performatives import Flow
+from amqp10.session import Session
 from amqp10.transfers import field_spans
-
-if TYPE_CHECKING:
-    from amqp10.session import Session
 
 FLOW_START: Final = b"\x00\x53\x13"
 _HEADER: Final = 8

@@ -10,17 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from amqp10.errors import FrameTooLarge, LocalProtocolError
+from amqp10.endpoints import Channel
+from amqp10.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from amqp10.frames import FRAME_HEAD_SIZE
-from amqp10.performatives import RCV_FIRST, SND_MIXED, Attach, Detach, Error
+from amqp10.incoming import Incoming
+from amqp10.outcomes import DeliveryState, Error
+from amqp10.outgoing import Outgoing
+from amqp10.performatives import RCV_FIRST, SND_MIXED, Attach, Detach, Flow
 from amqp10.recovery import split_unsettled
-
-if TYPE_CHECKING:
-    from amqp10.performatives import Coordinator, DeliveryState, Flow, Source, Target
-    from amqp10.session import Session
-
+from amqp10.termini import Coordinator, Source, Target
 
 OCTETS: Final = 2 << 10  # of a link beside its name, about
 
@@ -68,6 +68,55 @@ TRANSITIONS: dict[tuple[LinkState, Step], LinkState] = {
 }
 
 
+class LinkSession(Channel):
+    """A session as its links know it."""
+
+    incoming: Incoming
+    outgoing: Outgoing
+    links: list[Link]
+    """Attached or attaching links; after the session's end, those that existed then."""
+    _flows: dict[Link, bool]  # that data_to_send has to write -> echo
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more can be sent on it."""
+        raise NotImplementedError
+
+    def pause_incoming(self) -> None:
+        """Stop renewing the incoming window: the peer stops when it has used it up."""
+        self.incoming.paused = True
+
+    def resume_incoming(self) -> None:
+        """Renew the incoming window again, at once."""
+        if self.incoming.paused:
+            self.incoming.paused = False
+            self._queue_session_flow()
+
+    def widen_incoming(self) -> None:
+        """Bound the incoming window in frames only (`window_bytes`), from the next flow on."""
+        self.incoming.widen()
+
+    def _free_handle(self, wish: int = 0) -> int:
+        """The one wished for, or the lowest; LocalProtocolError when the peer takes no more."""
+        raise NotImplementedError
+
+    def _register(self, link: Link) -> None:
+        """Our attach is about to be written."""
+        raise NotImplementedError
+
+    def _forget(self, link: Link) -> None:
+        """Our detach is about to be written: first write the link's pending output."""
+        raise NotImplementedError
+
+    def _link_violated(self, link: Link, violation: RemoteProtocolError, events: list[Any]) -> None:
+        """The peer broke a rule of this link."""
+        raise NotImplementedError
+
+    def _queue_flow(self, link: Link, echo: bool = False) -> None:
+        self._flows[link] = self._flows.get(link, False) or echo
+        self._has_output()
+
+
 class Link:
     """One attachment of a link. Made by `session.sender`, `session.receiver`, or by the peer's attach."""
 
@@ -88,7 +137,7 @@ class Link:
 
     is_sender: bool
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: LinkSession, name: str) -> None:
         self.session = session
         self.name = name
         self.context: Any = None
@@ -279,6 +328,9 @@ class Link:
             self._send_detach(None, detach.closed)
         self._state = TRANSITIONS[self._state, RECEIVE_DETACH]
         self._stop()
+
+    def _violated(self, violation: RemoteProtocolError, events: list[Any]) -> None:
+        self.session._link_violated(self, violation, events)
 
     def _send_detach(self, error: Error | None, closed: bool) -> None:
         assert self.handle is not None

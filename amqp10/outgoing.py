@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from amqp10.dispositions import PendingDispositions
+from amqp10.endpoints import Channel
+from amqp10.frames import Body, Part
+from amqp10.performatives import Flow
 from amqp10.serial import difference
 from amqp10.unsettled import UnsettledRanges
-
-if TYPE_CHECKING:
-    from amqp10.frames import Body, Part
-    from amqp10.link import Link
-    from amqp10.performatives import Flow
-    from amqp10.sender import SenderLink
-    from amqp10.session import Session
 
 
 class Outgoing:
@@ -38,20 +34,20 @@ class Outgoing:
         "window",
     )
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Channel) -> None:
         self._session = session
         self.next_transfer_id = 0
         self.window = 0
         """Transfer frames that may be sent now."""
         self.next_delivery_id: int | None = None
-        self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
-        self.undecided: UnsettledRanges[Link] = UnsettledRanges()
+        self.unsettled: UnsettledRanges[Any] = UnsettledRanges()
+        self.undecided: UnsettledRanges[Any] = UnsettledRanges()
         """Those of which the peer has not told an outcome."""
         self.dispositions = PendingDispositions(session, is_receiver=False)
         # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
         # link, as capacity() is 0 while there are any.
         self._waiting: deque[tuple[int, bool, Body]] = deque()
-        self._waiting_link: SenderLink | None = None
+        self._waiting_link: object = None
         self._limited_by_window = False  # a larger window would have admitted more
 
     @property
@@ -59,7 +55,7 @@ class Outgoing:
         """Frames wait for the window. Dispositions wait too, as they may be about these."""
         return bool(self._waiting)
 
-    def begins_later(self, link: Link) -> bool:
+    def begins_later(self, link: object) -> bool:
         """Whether a delivery of this link has not begun yet, although the link has counted it: its flows wait."""
         return self._waiting_link is link and any(begins for _, begins, _ in self._waiting)
 
@@ -79,7 +75,7 @@ class Outgoing:
         self.next_delivery_id = first + count
         return first
 
-    def settle(self, first: int, end: int) -> list[tuple[Link, int, int]]:
+    def settle(self, first: int, end: int) -> list[tuple[Any, int, int]]:
         """Either side has settled these; returns those that were unsettled."""
         if self.undecided.firsts:
             self.undecided.remove(first, end)
@@ -97,7 +93,7 @@ class Outgoing:
         self.next_transfer_id += 1
         self._session.connection._append_parts(parts)
 
-    def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: Body) -> None:
+    def send_frame(self, link: object, delivery_id: int, begins: bool, body: Body) -> None:
         """Write one frame of a message now, or when the window admits it."""
         if self._waiting or self.window <= 0:
             self._waiting.append((delivery_id, begins, body))
@@ -120,7 +116,7 @@ class Outgoing:
         self._limited_by_window = False
         return True
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: object) -> None:
         """The link has ended. Ids of deliveries that have not begun are used again: peers accept no gap."""
         self.unsettled.drop(link)
         self.undecided.drop(link)

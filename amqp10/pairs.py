@@ -9,7 +9,7 @@ See transfers.py and dispositions.py for the two halves.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from amqp10.dispositions import DispositionShape, Range, add_range
 from amqp10.serial import HALF, WRAP, difference
@@ -19,7 +19,7 @@ PAIRS_FROM: Final = 3  # pairs from which on they are taken together
 
 
 def take_pairs(
-    buf: bytes, offset: int, end: int, transfer: Shape, transfer_size: int, disposition: DispositionShape,
+    buf: bytes, offset: int, end: int, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape,
     transfer_first: bool, expected: int, limit: int, max_size: int, tags: list[bytes], payloads: list[bytes],
     ranges: list[Range],
 ) -> int:  # fmt: skip
@@ -45,7 +45,7 @@ def take_pairs(
 
 
 def _take_columns(
-    buf: bytes, offset: int, count: int, transfer: Shape, transfer_size: int, disposition: DispositionShape,
+    buf: bytes, offset: int, count: int, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape,
     transfer_first: bool, expected: int, tags: list[bytes], payloads: list[bytes], ranges: list[Range],
 ) -> bool:  # fmt: skip
     """All of `count` pairs, or none."""
@@ -95,7 +95,7 @@ def _take_columns(
     return True
 
 
-def _ahead(transfer: Shape, disposition: DispositionShape, newest: int, first: int) -> bool:
+def _ahead(transfer: Shape[Any], disposition: DispositionShape, newest: int, first: int) -> bool:
     """Whether the peer's dispositions are about deliveries that it has not sent yet. They have no effect, and must not
     get one because the transfers of a run are processed before its dispositions."""
     return (
@@ -103,7 +103,7 @@ def _ahead(transfer: Shape, disposition: DispositionShape, newest: int, first: i
     )
 
 
-def _layout(transfer: Shape, transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Struct:
+def _layout(transfer: Shape[Any], transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Struct:
     key = (transfer_size, transfer_first, disposition)
     layout = transfer.pairs.get(key)
     if layout is None:

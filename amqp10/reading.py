@@ -8,7 +8,7 @@ close here. Next: connection.py, session.py.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from amqp10.counting import check_values
 from amqp10.dispositions import (
@@ -19,21 +19,18 @@ from amqp10.dispositions import (
     learn_disposition,
     take_dispositions,
 )
+from amqp10.endpoints import ConnectionEnd
 from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtocolError
+from amqp10.events import Event
 from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
 from amqp10.performatives import Attach, Disposition, Flow, Transfer, UnreadMap, decode_performative
+from amqp10.receiver import ReceiverLink
+from amqp10.session import Session
 from amqp10.settings import BEFORE_LOGIN, VALUES_BEFORE_LOGIN
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 from amqp10.unsettled import MOST_RANGES
-
-if TYPE_CHECKING:
-    from amqp10.connection import Connection
-    from amqp10.events import Event
-    from amqp10.incoming import Incoming
-    from amqp10.outcomes import DeliveryState
-    from amqp10.session import Session
 
 _TOLD: Final = 3  # times as dear is what comes of it: an event that is told
 _WITH_DISPOSITION: Final = 1 + _TOLD
@@ -52,14 +49,33 @@ _FLOW: Final = 0x13
 _unpack_size: Final = Struct(">I").unpack_from
 
 
+class Recipient(ConnectionEnd):
+    """A connection as its reader knows it."""
+
+    server: bool
+    closed: bool
+
+    def _received(self, performative: Any, channel: int, events: list[Event]) -> None:
+        """Any frame except transfers, dispositions and flows, which the reader passes to the session."""
+        raise NotImplementedError
+
+    def _mapped_session(self, performative: Any, channel: int) -> Session | None:
+        """The session of a channel; None if the frame is to be discarded."""
+        raise NotImplementedError
+
+    def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
+        """End what the broken rule belongs to: a link, a session, or the connection."""
+        raise NotImplementedError
+
+
 class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
     __slots__ = ("_chunks", "_connection", "_dispositions", "_flows", "_max_frame_size", "_shapes", "_stranger",
-                 "_wanted", "budget", "buffered", "frames", "more", "rest", "shapes", "unread",
+                 "_wanted", "budget", "buffered", "frames", "more", "shapes", "unread",
                  "unreadable")  # fmt: skip
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Recipient) -> None:
         self._connection = connection
         self._max_frame_size = min(connection.settings.max_frame_size, BEFORE_LOGIN)
         self._stranger = connection.server  # its open has not come
@@ -74,8 +90,6 @@ class Reader:
         read before it goes on."""
         self.more = False
         """The budget was used up, and complete frames are held: give the connection b"" to go on with them."""
-        self.rest: list[tuple[Session, bool, int, int, DeliveryState | None, bool]] = []
-        """Dispositions that are not done to their end, in order: before that nothing else is read."""
         self.unread = False
         """The last input had a map that is for the owner to read."""
         self._chunks: list[bytes] = []
@@ -84,7 +98,7 @@ class Reader:
         self._wanted = 0
         self.shapes = 0
         """How many are remembered, until links or sessions change; with their meanings."""
-        self._shapes: dict[bytes, Shape] = {}
+        self._shapes: dict[bytes, Shape[ReceiverLink]] = {}
         self._dispositions: dict[bytes, DispositionShape] = {}
         self._flows: dict[bytes, FlowShape] = {}
 
@@ -143,10 +157,9 @@ class Reader:
         self._chunks = []
         self.buffered = 0
         self.more = False
-        self.rest = []
+        self._connection.rest = []
 
     def forget_shapes(self) -> None:
-        """Links or sessions have changed: a shape may belong to another link now."""
         self._shapes.clear()
         self._dispositions.clear()
         self._flows.clear()
@@ -166,16 +179,18 @@ class Reader:
         """Process complete frames from `offset` on, all of them or as many as the budget has; return where the next one
         begins."""
         end = len(buf)
+        connection = self._connection
         self.more = False
         left = self.budget or _ENDLESS
-        if self.rest:
+        if connection.rest:
             left -= self._take_rest(left, events)
         while end - offset >= FRAME_HEAD_SIZE:
             size: int = _unpack_size(buf, offset)[0]
             stop = offset + size
             if stop > end and size <= self._max_frame_size:
                 break
-            if (left <= 0 or self.rest or self.unread) and stop <= end:  # what breaks the rules never becomes whole
+            # what breaks the rules never becomes whole
+            if (left <= 0 or connection.rest or self.unread) and stop <= end:
                 self.more = True
                 break
             start = offset
@@ -187,28 +202,29 @@ class Reader:
                         left -= _TOLD * (len(events) - told)
                         if buf[start + 10] != _TRANSFER:
                             left -= self.frames - before
-                        if self.rest:
+                        if connection.rest:
                             left -= self._take_rest(left, events)
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
                 offset = stop
                 left -= _SLOW
                 self._read_frame(buf, start, stop, events)
-                if self.rest:
+                if connection.rest:
                     left -= self._take_rest(left, events)
             except RemoteProtocolError as violation:
-                self._connection._violated(violation, events)
-            if self.unreadable or self._connection.closed:
+                connection._violated(violation, events)
+            if self.unreadable or connection.closed:
                 return end
-        if self.rest:
+        if connection.rest:
             self.more = True
         return offset
 
     def _take_rest(self, left: int, events: list[Event]) -> int:
         """Goes on with the dispositions that are left, as far as the budget goes, which is nowhere near what one may
         take; returns what that has taken of it."""
+        connection = self._connection
         spent = 0
-        while self.rest and spent < left:
-            rest, self.rest = self.rest, []
+        while connection.rest and spent < left:
+            rest, connection.rest = connection.rest, []
             told = len(events)
             for session, is_receiver, first, last, state, settled in rest:
                 session._received_disposition(is_receiver, first, last, state, settled, events)
@@ -245,7 +261,6 @@ class Reader:
             shape = self._shapes.get(shape_key(buf, offset))
             if shape is None:
                 return offset
-            incoming: Incoming = shape.link.session.incoming
             # room for enough pairs of frames as large as these two
             if buf[stop + 8 : stop + 11] == DISPOSITION_START:
                 pair = stop - offset + _unpack_size(buf, stop)[0]
@@ -254,13 +269,13 @@ class Reader:
                 )
                 if known is not None:
                     last = min(end, offset + max(most, PAIRS_FROM) * pair)
-                    after, pairs = incoming.take_pairs(
-                        buf, offset, last, shape, stop - offset, known, True, self._max_frame_size, events
+                    after, pairs = shape.link.take_run(
+                        buf, offset, last, shape, self._max_frame_size, events, known, stop - offset
                     )
                     if pairs:
                         self.frames += 2 * pairs
                         return after
-            after, count = incoming.take_run(buf, offset, end, shape, self._max_frame_size, events)
+            after, count = shape.link.take_run(buf, offset, end, shape, self._max_frame_size, events)
             self.frames += count
             return after
         if code == _DISPOSITION:
@@ -271,10 +286,9 @@ class Reader:
                 pair = stop - offset + _unpack_size(buf, stop)[0]
                 shape = self._shapes.get(shape_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
                 if shape is not None:
-                    incoming = shape.link.session.incoming
-                    last = min(end, offset + max(most, PAIRS_FROM) * pair)
-                    after, pairs = incoming.take_pairs(
-                        buf, offset, last, shape, _unpack_size(buf, stop)[0], known, False, self._max_frame_size, events
+                    last, size = min(end, offset + max(most, PAIRS_FROM) * pair), _unpack_size(buf, stop)[0]
+                    after, pairs = shape.link.take_run(
+                        buf, offset, last, shape, self._max_frame_size, events, known, size, False
                     )
                     if pairs:
                         self.frames += 2 * pairs

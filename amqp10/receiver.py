@@ -1,30 +1,26 @@
 """The receiving end of a link: granting credit, joining deliveries from their frames (AMQP 2.6.7, 2.6.14).
 
 Knows what the sender may still send, and holds at most one delivery whose last frame has not arrived. Complete
-deliveries leave as events, large ones in parts if the owner asks for that. Next: session.py, which passes runs
-(transfers.py) and single transfers.
+deliveries leave as events, large ones in parts if the owner asks for that. Runs of them (transfers.py, pairs.py) come
+from reading.py, single transfers from session.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
-from amqp10.events import ResumedTransfer, TransferPart
-from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
-from amqp10.outcomes import shortened_state
-from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
-from amqp10.runs import Transfers
+from amqp10.dispositions import DispositionShape, Range
+from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, EndpointViolation
+from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link, LinkSession
+from amqp10.outcomes import DeliveryState, shortened_state
+from amqp10.pairs import take_pairs
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, Attach, Flow, Transfer
+from amqp10.runs import ResumedTransfer, TransferPart, Transfers
 from amqp10.serial import WRAP, unwrap
+from amqp10.transfers import Shape, take_run
 from amqp10.types import Described
-
-if TYPE_CHECKING:
-    from amqp10.events import Event
-    from amqp10.performatives import Attach, DeliveryState, Flow, Transfer
-    from amqp10.session import Session
-
 
 _UNKNOWN: Final = Described(None, None)  # a state that is none of AMQP's
 CHUNK_OVERHEAD: Final = 64  # bytes that holding one frame's payload takes in addition, roughly
@@ -74,7 +70,7 @@ class ReceiverLink(Link):
 
     is_sender = False
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: LinkSession, name: str) -> None:
         super().__init__(session, name)
         self.delivery_count = 0
         """Unwrapped; starts at the sender's initial-delivery-count."""
@@ -140,7 +136,43 @@ class ReceiverLink(Link):
 
     # For the session --------------------------------------------------------------------------------------------
 
-    def _accept_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> bool:
+    def take_run(
+        self, buf: bytes, offset: int, end: int, shape: Shape[ReceiverLink], max_frame_size: int, events: list[Any],
+        said: DispositionShape | None = None, size: int = 0, transfer_first: bool = True,
+    ) -> tuple[int, int]:  # fmt: skip
+        """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number).
+
+        said: of dispositions with which they alternate, which are taken, too; the transfers have this size then."""
+        incoming = self.session.incoming
+        first = incoming.next_delivery_id
+        limit = self.highest_limit - self.delivery_count
+        if limit > incoming.left:
+            limit = incoming.left
+        if self._partial is not None or first is None or limit <= 0:
+            return offset, 0
+        most = max_frame_size
+        if self.max_message_size and self.max_message_size + shape.fixed < most:
+            most = self.max_message_size + shape.fixed
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        ranges: list[Range] = []
+        wire = first & WRAP
+        if said is None:
+            offset = take_run(buf, offset, end, shape, wire, limit, most, tags, payloads)
+        else:
+            offset = take_pairs(
+                buf, offset, end, shape, size, said, transfer_first, wire, limit, most, tags, payloads, ranges
+            )
+        if tags:
+            self.delivery_count += len(tags)
+            incoming.received_run(self, first, payloads, shape.settled)
+            self._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
+        if said is not None:  # behind the transfers: a disposition may be about one that came just before it
+            for low, high, state, settled in ranges:
+                said.session._received_disposition(said.is_receiver, low, high, state, settled, events)
+        return offset, len(tags)
+
+    def _accept_transfer(self, transfer: Transfer, payload: bytes, events: list[Any]) -> bool:
         """Process one decoded transfer frame. Returns whether it was a complete, ordinary delivery."""
         partial = self._partial
         if partial is None:
@@ -150,19 +182,19 @@ class ReceiverLink(Link):
             whole = False
             if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id & WRAP:
                 self.session.incoming.begin_delivery(transfer.delivery_id)
-                raise LinkViolation(
+                raise EndpointViolation(
                     self,
                     NOT_ALLOWED,
                     f"delivery {transfer.delivery_id} begins before the last frame of {partial.delivery_id & WRAP}",
                 )
             if transfer.delivery_tag is not None and transfer.delivery_tag != partial.first.delivery_tag:
-                raise LinkViolation(self, INVALID_FIELD, f"delivery {partial.delivery_id & WRAP} changes its tag")
+                raise EndpointViolation(self, INVALID_FIELD, f"delivery {partial.delivery_id & WRAP} changes its tag")
         # AMQP 2.7.5: settled and state may come with any of the frames
         partial.settled = partial.settled or bool(transfer.settled)
         partial.state = transfer.state if transfer.state is not None else partial.state
         partial.add(payload)
         if self.max_message_size and partial.size - partial.passed > self.max_message_size and not transfer.aborted:
-            raise LinkViolation(
+            raise EndpointViolation(
                 self, MESSAGE_SIZE_EXCEEDED, f"a message of more than max-message-size {self.max_message_size} bytes"
             )
         if transfer.more and not transfer.aborted:
@@ -185,20 +217,20 @@ class ReceiverLink(Link):
     def _begin_delivery(self, transfer: Transfer) -> int:
         """The first transfer frame of a delivery; its unwrapped id."""
         if transfer.delivery_id is None:
-            raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
+            raise EndpointViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
         delivery_id = self.session.incoming.begin_delivery(transfer.delivery_id)
         if transfer.delivery_tag is None:
-            raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
+            raise EndpointViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
         if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # AMQP 2.7.5
-            raise LinkViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
+            raise EndpointViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
         if self.delivery_count >= self.highest_limit:
-            raise LinkViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
+            raise EndpointViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count += 1
         # Not only when it is complete: deliveries of several links may be interleaved, and ids must be added in order.
         self.session.incoming.unsettled.add(delivery_id, delivery_id + 1, self)
         return delivery_id
 
-    def _complete(self, partial: _Partial, aborted: bool, events: list[Event]) -> bool:
+    def _complete(self, partial: _Partial, aborted: bool, events: list[Any]) -> bool:
         """The last frame has arrived. Returns whether the delivery was an ordinary one."""
         first, delivery_id, settled = partial.first, partial.delivery_id, partial.settled
         assert first.delivery_tag is not None
@@ -230,7 +262,7 @@ class ReceiverLink(Link):
         )
         return True
 
-    def _pass_on(self, partial: _Partial, events: list[Event]) -> None:
+    def _pass_on(self, partial: _Partial, events: list[Any]) -> None:
         """Let go of the frames that have come."""
         self.session.connection.incomplete_size -= partial.held
         partial.held = 0
@@ -251,10 +283,10 @@ class ReceiverLink(Link):
         """On a link in snd-settle-mode settled every delivery is settled (AMQP 2.7.5). The opposite is not enforced:
         proton writes a transfer as settled if its application settles early, whatever the mode."""
         if not settled and self.snd_settle_mode == SND_SETTLED:
-            raise LinkViolation(self, INVALID_FIELD, "an unsettled delivery on a link in snd-settle-mode settled")
+            raise EndpointViolation(self, INVALID_FIELD, "an unsettled delivery on a link in snd-settle-mode settled")
 
     def _emit(
-        self, events: list[Event], first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
+        self, events: list[Any], first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
         message_format: int | None, rcv_settle_mode: int | None,
     ) -> None:  # fmt: skip
         """Append an event, or extend the last event if it is the same run."""

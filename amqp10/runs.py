@@ -1,4 +1,5 @@
-"""The events of every message; `amqp10.events` has the others. In compiled code they are native classes."""
+"""The events of transfers, dispositions and flows; `amqp10.events` has the others. In compiled code they are native
+classes (a dataclass would look for the class of its link, which is not there yet)."""
 
 from __future__ import annotations
 
@@ -65,3 +66,53 @@ class Dispositions(Record):
         self.last_id = last_id
         self.state = state
         self.settled = settled
+
+
+class ResumedTransfer(Record):
+    """A delivery sent with resume = true, or one that carries a state (AMQP 2.6.13), or one that was aborted; one at a
+    time.
+
+    payload: None if the sender has sent none. aborted: the delivery is void, and has used credit."""
+
+    __slots__ = ("aborted", "delivery_id", "link", "message_format", "payload", "resume", "settled", "state", "tag")
+
+    def __init__(
+        self, link: ReceiverLink, delivery_id: int, tag: bytes, payload: bytes | None, state: DeliveryState | None,
+        settled: bool, aborted: bool, resume: bool = True, message_format: int | None = None,
+    ) -> None:  # fmt: skip
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.payload = payload
+        self.state = state
+        self.settled = settled
+        self.aborted = aborted
+        self.resume = resume
+        self.message_format = message_format
+
+
+class TransferPart(Record):
+    """The next bytes of a delivery that is passed on while it arrives (`ReceiverLink.part_size`). Nothing else of its
+    link comes before the last part.
+
+    offset: how many bytes came before. more: another part follows. aborted: this is the last part, and the delivery is
+    void, as if it had never been sent. settled and state: as of now, since any frame may bring them (AMQP 2.7.5)."""
+
+    __slots__ = ("aborted", "delivery_id", "link", "message_format", "more",
+                 "offset", "payload", "resume", "settled", "state", "tag")  # fmt: skip
+
+    def __init__(
+        self, link: ReceiverLink, delivery_id: int, tag: bytes, payload: bytes, offset: int, more: bool, aborted: bool,
+        settled: bool, state: DeliveryState | None, resume: bool, message_format: int | None,
+    ) -> None:  # fmt: skip
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.payload = payload
+        self.offset = offset
+        self.more = more
+        self.aborted = aborted
+        self.settled = settled
+        self.state = state
+        self.resume = resume
+        self.message_format = message_format

@@ -8,19 +8,15 @@ window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp10.errors import LocalProtocolError
 from amqp10.frames import FRAME_HEAD_SIZE, LARGE, Part
-from amqp10.link import ATTACHED, Link
-from amqp10.outcomes import shortened_state
-from amqp10.performatives import Transfer
+from amqp10.link import ATTACHED, Link, LinkSession
+from amqp10.outcomes import DeliveryState, shortened_state
+from amqp10.performatives import Attach, Flow, Transfer
 from amqp10.serial import WRAP, unwrap
 from amqp10.transfers import encode_block, encode_lead
-
-if TYPE_CHECKING:
-    from amqp10.performatives import Attach, DeliveryState, Flow
-    from amqp10.session import Session
 
 _MOST_FRAMES: Final = 1 << 16  # that a `part_capacity` counts
 _PART_OVERHEAD: Final = 128  # bytes by which a transfer with a state exceeds its payload, at most
@@ -32,7 +28,7 @@ class SenderLink(Link):
 
     is_sender = True
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: LinkSession, name: str) -> None:
         super().__init__(session, name)
         self.credit = 0
         """Deliveries that may be sent now (link-credit)."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from amqp10.endpoints import ConnectionEnd
 from amqp10.errors import (
     ERRANT_LINK,
     FRAME_SIZE_TOO_SMALL,
@@ -18,27 +19,21 @@ from amqp10.errors import (
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
-    LinkViolation,
+    EndpointViolation,
     LocalProtocolError,
     RemoteProtocolError,
-    SessionViolation,
 )
-from amqp10.events import LinkAttached, LinkAttaching, LinkDetached, SessionEnded, SessionFlow
+from amqp10.events import Event, LinkAttached, LinkAttaching, LinkDetached, SessionEnded, SessionFlow
 from amqp10.incoming import Incoming
-from amqp10.link import ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED, NEW, Link
+from amqp10.link import ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED, NEW, Link, LinkSession
+from amqp10.outcomes import DeliveryState, Error, Received
 from amqp10.outgoing import Outgoing
-from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Received, Transfer
+from amqp10.performatives import Attach, Begin, Detach, End, Flow, Transfer
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
 from amqp10.serial import WRAP, difference, unwrap
 from amqp10.unsettled import MOST_RANGES
-
-if TYPE_CHECKING:
-    from amqp10.connection import Connection
-    from amqp10.events import Event
-    from amqp10.frames import Body
-    from amqp10.performatives import DeliveryState
 
 OCTETS: Final = 4 << 10  # of a session without links, about
 OUTGOING_WINDOW: Final = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
@@ -59,18 +54,15 @@ END_SENT: Final = SessionState.END_SENT
 ENDED: Final = SessionState.ENDED
 
 
-class Session:
+class Session(LinkSession):
     """Made by `connection.begin()` or by the peer's begin."""
 
-    def __init__(self, connection: Connection, channel: int) -> None:
-        self.connection = connection
+    def __init__(self, connection: ConnectionEnd, channel: int) -> None:
+        super().__init__(connection, channel)
         self.context: Any = None
-        self.channel = channel
-        """Our outgoing channel."""
         self.remote_channel: int | None = None
         self.remote_begin: Begin | None = None
-        self.links: list[Link] = []
-        """Attached or attaching links; after the session's end, those that existed then."""
+        self.links = []
         self._state = BEGIN_SENT
         self._local_error: Error | None = None
         self._end_reported = False
@@ -81,16 +73,13 @@ class Session:
         settings = connection.settings
         self.incoming = Incoming(self, settings.incoming_window, settings.window_bytes)
         self.outgoing = Outgoing(self)
-        # What data_to_send has to write, besides dispositions:
-        self._flows: dict[Link, bool] = {}  # -> echo
-        self._session_flow = False
+        self._flows = {}
 
     def __repr__(self) -> str:
         return f"<session c{self.channel} {self._state.name.lower()}>"
 
     @property
     def ended(self) -> bool:
-        """Nothing more can be sent on it."""
         return self._state in (END_SENT, ENDED) or self.connection.closing
 
     def sender(self, name: str) -> SenderLink:
@@ -100,20 +89,6 @@ class Session:
     def receiver(self, name: str) -> ReceiverLink:
         """A new receiving link of ours, to be attached with its `attach`."""
         return ReceiverLink(self, name)
-
-    def pause_incoming(self) -> None:
-        """Stop renewing the incoming window: the peer stops when it has used it up."""
-        self.incoming.paused = True
-
-    def resume_incoming(self) -> None:
-        """Renew the incoming window again, at once."""
-        if self.incoming.paused:
-            self.incoming.paused = False
-            self._queue_session_flow()
-
-    def widen_incoming(self) -> None:
-        """Bound the incoming window in frames only (`window_bytes`), from the next flow on."""
-        self.incoming.widen()
 
     def end(self, error: Error | None = None) -> None:
         """Send end. SessionEnded follows with the peer's answer. On a session that has ended nothing happens."""
@@ -165,7 +140,7 @@ class Session:
             self._end_reported = True
             events.append(SessionEnded(self, end.error or self._local_error, local))
 
-    def _violated(self, violation: SessionViolation, events: list[Event]) -> None:
+    def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
         if self.ended:
             return
         error = Error(violation.condition, violation.description)
@@ -197,13 +172,13 @@ class Session:
         if attach.handle > highest:  # AMQP 2.7.2: the connection closes for this
             raise RemoteProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above handle-max {highest}")
         if attach.handle in self._by_remote_handle:
-            raise SessionViolation(self, HANDLE_IN_USE, f"handle {attach.handle} is in use")
+            raise EndpointViolation(self, HANDLE_IN_USE, f"handle {attach.handle} is in use")
         smallest = len(attach.name.encode()) + _SMALLEST_ATTACH
         if smallest > self.connection.remote_max_frame_size:
-            raise SessionViolation(self, FRAME_SIZE_TOO_SMALL, "the answer to this attach would exceed max-frame-size")
+            raise EndpointViolation(self, FRAME_SIZE_TOO_SMALL, "the answer to this attach would exceed max-frame-size")
         is_sender = attach.role  # the peer's role: True where it receives
         if not is_sender and attach.initial_delivery_count is None:
-            raise SessionViolation(self, INVALID_FIELD, "a sender's attach has no initial-delivery-count")
+            raise EndpointViolation(self, INVALID_FIELD, "a sender's attach has no initial-delivery-count")
         self.connection._forget_shapes()
         awaiting = self._awaiting.get((attach.name, is_sender))
         if awaiting:
@@ -216,7 +191,7 @@ class Session:
                 # Reserved now, so that the answer cannot fail; the peer's own number is easiest to read in a trace.
                 link.handle = self._free_handle(attach.handle)
             except LocalProtocolError as error:
-                raise SessionViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
+                raise EndpointViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
             self._by_handle[link.handle] = link
             self.links.append(link)
             link._entered()
@@ -244,8 +219,7 @@ class Session:
             link._detach_reported = True
             events.append(LinkDetached(link, detach.closed, detach.error or link._local_error, local))
 
-    def _link_violated(self, violation: LinkViolation, events: list[Event]) -> None:
-        link = violation.link
+    def _link_violated(self, link: Link, violation: RemoteProtocolError, events: list[Event]) -> None:
         if link.detached:
             return
         error = Error(violation.condition, violation.description)
@@ -280,13 +254,13 @@ class Session:
         link = self._link_of(transfer.handle)
         self.incoming.count(1, len(payload))
         if not isinstance(link, ReceiverLink):
-            raise SessionViolation(
+            raise EndpointViolation(
                 self, ERRANT_LINK, f"a transfer on handle {transfer.handle}, where the peer receives"
             )
         if link in self._frames_after_detach:
             self._frames_after_detach[link] -= 1
             if self._frames_after_detach[link] < 0:  # AMQP 2.6.5: what was sent before our detach was read is discarded
-                raise SessionViolation(self, ERRANT_LINK, f"transfers for link {link.name!r:.60} after its detach")
+                raise EndpointViolation(self, ERRANT_LINK, f"transfers for link {link.name!r:.60} after its detach")
             if transfer.delivery_id is not None:
                 self.incoming.skip_delivery(transfer.delivery_id)
             return None
@@ -297,8 +271,7 @@ class Session:
     def _received_disposition(
         self, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool, events: list[Event]
     ) -> None:
-        """first .. last as on the wire; is_receiver: the peer's role, so it is about deliveries that we sent."""
-        rest = self.connection.reader.rest
+        rest = self.connection.rest
         if rest:  # of an earlier one
             rest.append((self, is_receiver, first, last, state, settled))
             return
@@ -349,7 +322,7 @@ class Session:
     def _link_of(self, handle: int) -> Link:
         link = self._by_remote_handle.get(handle)
         if link is None:
-            raise SessionViolation(self, UNATTACHED_HANDLE, f"handle {handle} is not attached")
+            raise EndpointViolation(self, UNATTACHED_HANDLE, f"handle {handle} is not attached")
         return link
 
     # For links ----------------------------------------------------------------------------------------------------
@@ -364,7 +337,6 @@ class Session:
         return handle
 
     def _register(self, link: Link) -> None:
-        """Our attach is about to be written."""
         assert link.handle is not None
         if link.remote_attach is None:
             self._by_handle[link.handle] = link
@@ -373,32 +345,18 @@ class Session:
             link._entered()
 
     def _forget(self, link: Link) -> None:
-        """Our detach is about to be written: first write the link's pending output."""
         self._flush()
         self._flows.pop(link, None)
         self.connection._forget_shapes()
         if link.remote_handle is not None and link.remote_handle in self._by_remote_handle:
             self._frames_after_detach[link] = self.incoming.left
 
-    def _write(self, body: Body) -> None:
-        self.connection._write_frame(self.channel, body)
-
-    def _queue_flow(self, link: Link, echo: bool = False) -> None:
-        self._flows[link] = self._flows.get(link, False) or echo
-        self._has_output()
-
-    def _queue_session_flow(self) -> None:
-        self._session_flow = self.connection.flow_due = True
-        self._has_output()
-
     # Output that is encoded on demand -----------------------------------------------------------------
-
-    def _has_output(self) -> None:
-        """This session has output for data_to_send to encode."""
-        self.connection._with_output[self] = None
 
     def _flush(self) -> None:
         """Write pending dispositions and flows, except those about deliveries that wait for the peer's window."""
+        if self._state is END_SENT or self._state is ENDED:
+            return
         if self.incoming.dispositions.entries:
             self.incoming.dispositions.write()
         if self.outgoing.dispositions.entries:

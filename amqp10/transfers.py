@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from amqp10.composite import read_list_head
 from amqp10.decoder import skip_value
@@ -22,8 +22,7 @@ from amqp10.encoder import encode_uint
 from amqp10.errors import EncodeError
 from amqp10.serial import WRAP
 
-if TYPE_CHECKING:
-    from amqp10.receiver import ReceiverLink
+LinkT = TypeVar("LinkT")
 
 TRANSFER_START: Final = b"\x00\x53\x14"
 _HEADER: Final = 8  # bytes of the frame header: size 4, doff 1, type 1, channel 2
@@ -44,7 +43,7 @@ _uint: Final = Struct(">I")
 # Incoming ------------------------------------------------------------------------------------------------------------
 
 
-class Shape:
+class Shape(Generic[LinkT]):
     """The common bytes of all transfers of one link, from behind the frame's size to the payload:
 
     head | delivery-id | middle | tag | tail      (head and middle end with the constructor of the next field)
@@ -55,7 +54,7 @@ class Shape:
 
     def __init__(
         self,
-        link: ReceiverLink,
+        link: LinkT,
         *,
         head: bytes,
         id_size: int,
@@ -98,9 +97,9 @@ def shape_key(buf: bytes, offset: int) -> bytes:
 
 
 def learn_shape(
-    buf: bytes, offset: int, payload: int, *, link: ReceiverLink, settled: bool, message_format: int | None,
+    buf: bytes, offset: int, payload: int, *, link: LinkT, settled: bool, message_format: int | None,
     rcv_settle_mode: int | None,
-) -> Shape | None:  # fmt: skip
+) -> Shape[LinkT] | None:  # fmt: skip
     """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None if its
     delivery-id takes no bytes (0), or it has an unusual encoding."""
     body = offset + _HEADER
@@ -127,7 +126,7 @@ def learn_shape(
 
 
 def take_run(
-    buf: bytes, offset: int, end: int, shape: Shape, expected: int, limit: int, max_size: int, tags: list[bytes],
+    buf: bytes, offset: int, end: int, shape: Shape[Any], expected: int, limit: int, max_size: int, tags: list[bytes],
     payloads: list[bytes],
 ) -> int:  # fmt: skip
     """Append tag and payload of the frames at `offset` that match the shape, are no larger than `max_size`, and whose
@@ -171,7 +170,7 @@ def take_run(
 
 
 def _take_columns(
-    buf: bytes, offset: int, shape: Shape, size: int, expected: int, count: int, tags: list[bytes],
+    buf: bytes, offset: int, shape: Shape[Any], size: int, expected: int, count: int, tags: list[bytes],
     payloads: list[bytes],
 ) -> int:  # fmt: skip
     """Frames of one size: unpack them all and compare column by column. 0, and nothing taken, if one differs."""

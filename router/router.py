@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from amqp10.encoder import encode_value
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED
+from amqp10.link import LinkSession
 from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
-from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.border import TOLD, Border
@@ -112,7 +112,7 @@ class Router:
         """Whether one of these is waited for. A SETTLE is not: it goes with the next of others, or a little later."""
         self._writable: dict[ClientConnection, None] = {}
         self.windows_closed = False  # the payload held here has reached memory_limit
-        self._paused: dict[Session, None] = {}  # whose incoming windows are not renewed
+        self._paused: dict[LinkSession, None] = {}  # whose incoming windows are not renewed
         # Connections and ports enter themselves; `flush` and `take_dirty` empty these.
         self.dirty: dict[ClientConnection, None] = {}
         self.deferred_output: dict[ClientConnection, float] = {}  # and since when, in this order
@@ -594,7 +594,7 @@ class Router:
 
     # --- for the connections
 
-    def windows_changed(self, session: Session) -> None:
+    def windows_changed(self, session: LinkSession) -> None:
         """The incoming window of a session that has a publisher is renewed no more, or again: it is not while the
         router is at its memory limit, or one of its large deliveries is ahead (protocol 6.8, 6.12)."""
         ports = [link.context for link in session.links]

@@ -20,16 +20,14 @@ from amqp10.events import (
     Event,
     LinkAttaching,
     LinkDetached,
-    ResumedTransfer,
     SessionBegun,
-    TransferPart,
 )
 from amqp10.frames import AMQP_FRAME, AMQP_HEADER, SASL_FRAME, SASL_HEADER, TLS_HEADER, encode_frame, parse_frame_header
 from amqp10.link import Link
 from amqp10.performatives import Attach, Begin, Disposition, Flow, Open, Performative, Transfer, decode_performative
 from amqp10.receiver import ReceiverLink
 from amqp10.record import values
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 from amqp10.sender import SenderLink
 from amqp10.serial import difference
 from amqp10.session import Session
@@ -238,7 +236,9 @@ def _act(event: Event, rng: random.Random) -> None:
     elif isinstance(event, SessionBegun) and choice < 0.1:
         event.session.end()
     elif isinstance(event, LinkDetached | ResumedTransfer) and choice < 0.05:
-        event.link.session.connection.close()
+        connection = event.link.session.connection
+        assert isinstance(connection, Connection)
+        connection.close()
 
 
 def check_output(output: bytes) -> None:

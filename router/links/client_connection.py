@@ -30,16 +30,14 @@ from amqp10.events import (
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    ResumedTransfer,
     SessionBegun,
     SessionEnded,
     SessionFlow,
-    TransferPart,
 )
 from amqp10.link import Link
 from amqp10.performatives import Error, UnreadMap
 from amqp10.receiver import ReceiverLink
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 from amqp10.sasl import Step
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings

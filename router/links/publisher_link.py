@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from amqp10.annotations import SectionWalk, with_message_annotations, with_true_annotation
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
-from amqp10.events import ResumedTransfer, TransferPart
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 from amqp10.types import Symbol, UInt
 from router import names
 from router.config import RouterConfig, is_dynamic

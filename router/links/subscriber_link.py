@@ -12,10 +12,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import NOT_IMPLEMENTED
+from amqp10.link import LinkSession
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sections import Glance, header_with_failures, with_failures
 from amqp10.sender import SenderLink
-from amqp10.session import Session
 from router.core import ports
 from router.core.holding import octets_of_text
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
@@ -61,7 +61,7 @@ class PendingExpiry(NamedTuple):
 
     attach: SubscriberAttach
     term: Term
-    session: Session
+    session: LinkSession
     expires_at: Loss
 
 
@@ -81,7 +81,7 @@ class PendingExpiries:
             self.octets += _octets_of(key)
         self._by_link[key] = one
 
-    def session_ended(self, session: Session) -> list[PendingExpiry]:
+    def session_ended(self, session: LinkSession) -> list[PendingExpiry]:
         """Removes and returns those whose timeout begins with the end of this session."""
         items = self._by_link.items()
         ended = [key for key, one in items if one.session is session and one.expires_at <= Loss.SESSION]

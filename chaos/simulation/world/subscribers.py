@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from amqp10 import ResumedTransfer
 from amqp10.errors import DETACH_FORCED, STOLEN
-from amqp10.events import Event, LinkAttached, ResumedTransfer
+from amqp10.events import Event, LinkAttached
 from amqp10.outcomes import Modified, Released
 from amqp10.performatives import RCV_FIRST, SND_UNSETTLED, Source, Target
 from amqp10.receiver import ReceiverLink

@@ -25,12 +25,11 @@ from amqp10.events import (
     LinkAttached,
     LinkAttaching,
     LinkDetached,
-    ResumedTransfer,
     SessionBegun,
     SessionEnded,
 )
 from amqp10.outcomes import Error
-from amqp10.runs import Dispositions, LinkFlow, Transfers
+from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from onceway.client.journal import Journal, MemoryJournal
