@@ -16,6 +16,7 @@ from chaos.simulation.world.dials import Dial
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.subscribers import Subscriber
+from router.config import RouterConfig
 
 M0, M1 = ("p0", 0), ("p0", 1)
 
@@ -101,6 +102,26 @@ def test_session_that_took_long_to_be_up_makes_subscriptions_seem_older(after_s:
     checker.confirmed("s0")
     checker.was_up(after_s)
     if cause:
+        checker.subscriber_told("s0")
+    else:
+        with pytest.raises(Violation, match="G5 s0 was told of a gap"):
+            checker.subscriber_told("s0")
+
+
+@pytest.mark.parametrize(("together", "attaches"), [(False, 2), (False, 1), (True, 2)])
+def test_who_began_while_a_router_was_out_of_sight_and_has_attached_again_is_of_unknown_age(
+    together: bool, attaches: int
+) -> None:
+    """No router that it has come to since can tell the others how old it is (protocol 7.3)."""
+    checker = subscribed()
+    checker.told_accepted(M0, ("A", 1))
+    checker.clock = lambda: 5.0
+    checker.closed("s0")
+    checker.together = lambda: together
+    checker.confirmed("s0")
+    for _ in range(attaches):
+        checker.attached("s0", 5.0, 20.0)
+    if attaches == 2 and not together:
         checker.subscriber_told("s0")
     else:
         with pytest.raises(Violation, match="G5 s0 was told of a gap"):
@@ -206,6 +227,25 @@ def test_plain_subscriber_is_told_of_a_gap_only_in_the_words_that_it_knows() -> 
     assert schedule.w.subscriber("s0").resumed is False
     assert [life.ended for life in schedule.w.checker.lives] == ["told", None]
     schedule.finish()
+
+
+@pytest.mark.parametrize("proof", ["a disposition", "a frame after a while", "a frame at once", "of another link", ""])
+def test_answer_that_tells_of_a_gap_may_be_told_again_until_its_router_knows_that_it_was_read(proof: str) -> None:
+    world = FaultyWorld("A", [Publisher()], [Subscriber(kind=PLAIN)], strict=False)
+    Schedule(world).up("p0@A", "s0@A").run()
+    subscriber = world.subscriber("s0")
+    pipe = subscriber.pipe
+    assert pipe is not None
+    assert pipe is subscriber.attached_on
+    subscriber._was_told(True)
+    subscriber._was_told(False)  # another answer takes nothing back
+    if proof == "a frame after a while":
+        world.now += RouterConfig("").proof_after_s + 0.1
+    if proof == "of another link":
+        subscriber.attached_on = None
+    if proof:
+        subscriber.was_read(pipe, "flow" if proof.startswith("a frame") else "disposition")
+    assert (subscriber.told_on is None) == (proof in ("a disposition", "a frame after a while"))
 
 
 def test_outcome_may_have_been_told_where_its_publisher_has_something_unread() -> None:
