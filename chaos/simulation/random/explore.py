@@ -24,6 +24,7 @@ from chaos.simulation.scenarios.schedule import Schedule
 from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.world.faulty_world import FaultyWorld
+from chaos.simulation.world.pipes import Pipe
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.real_clients import JUMPS, OURS, RealClient
@@ -85,7 +86,7 @@ class Run:
         """No frame of a client stays unread for longer."""
         if self.family.expiry:
             self.fresh_s = min(self.address.margin_s, FRESH_FRAME_S)
-        elif all(publisher.kind == RECOVERING for publisher in publishers):
+        elif all(each.kind == RECOVERING for each in publishers) and all(each.kind != PLAIN for each in subscribers):
             self.fresh_s = math.inf  # late frames prove nothing
         in_parts = "max_frame_size" in plan.config or any(client.part for client in self.clients)  # maps, every time
         self.slack_s = SLACK_S + KEPT_S * in_parts
@@ -343,7 +344,7 @@ class Run:
             return False
         late = w.now + STALL_S - self.fresh_s
         for pipe in w.pipes.values():
-            if pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe):
+            if self.is_late(pipe, late):
                 return False
             if expiry and pipe.c_open and (pipe.r2c or not pipe.r_open):
                 return False  # a loss becomes known, and what was said is read, within the margin
@@ -352,6 +353,13 @@ class Run:
         if not self.family.strict and not expiry:
             return True
         return not w.held() and not w.has_unread()
+
+    def is_late(self, pipe: Pipe, late: float) -> bool:
+        """A frame written before that has not been read, on which somebody relies: a router who reads a later one of a
+        client without epochs takes it that the client has read what it was told (protocol 5.2, 7.6.9)."""
+        if pipe.since < late and pipe.c2r and pipe.r_open and self.world.reads(pipe):
+            return True
+        return pipe.told < late and bool(pipe.r2c) and pipe.c_open and pipe.client.kind == PLAIN
 
     def silent(self, publisher: Publisher) -> bool:
         """Timeouts are longer than what lies between two heartbeats of a client that answers no question."""

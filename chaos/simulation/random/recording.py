@@ -292,7 +292,7 @@ def may_wait(run: Run, seconds: float) -> bool:
     if not run.family.expiry and run.world.now + seconds > run.address.subscription_timeout_s - run.family.lasts_s:
         return False
     w, late = run.world, run.world.now + seconds - run.fresh_s
-    if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
+    if any(run.is_late(pipe, late) for pipe in w.pipes.values()):
         return False
     if run.family.strict and w.has_unread():
         return False

@@ -60,6 +60,7 @@ class Pipe:
     r2c_read: int = 0
     unread: int = 0  # bytes in r2c
     since: float = 0.0  # since when there has been something in c2r
+    told: float = 0.0  # since when there has been something in r2c
     stalled: bool = False  # the client reads nothing
     c_open: bool = True
     r_open: bool = True
@@ -93,6 +94,8 @@ class Pipe:
 
     def written(self, data: bytes) -> None:
         """The router has written. As in `onceway.serve.server`, it must pause when the transport's buffer fills."""
+        if not self.r2c:
+            self.told = self.world.now
         self.r2c.extend(frames_of(data))
         self.unread += len(data)
         if self.high is not None and self.unread > self.high and not self.server.output_paused:
