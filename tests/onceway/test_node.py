@@ -11,6 +11,7 @@ import pytest
 
 from amqp10.sections import AmqpValue, Message
 from chaos.fuzz.page_costs import Served, turns_of
+from onceway.operate.node.entities import Steps
 from onceway.operate.node.node import Node
 from router.border import Border
 from router.links.management import Request
@@ -82,3 +83,32 @@ def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = query(served, count=500).application_properties
     assert refused is not None
     assert "take more than 500 octets: ask for fewer" in refused["statusDescription"]
+
+
+def test_a_page_of_all_types_makes_none_of_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(10)
+    asked: list[str] = []
+    of = served.node._entities.of
+
+    def noted(kind: str) -> Steps:
+        asked.append(kind)
+        return of(kind)
+
+    monkeypatch.setattr(served.node._entities, "of", noted)
+    kinds = [f"onceway.{kind}" for kind in ("router", "listener", "address")]
+
+    def rows(start: int, stop: int | None) -> int:
+        steps = served.node._rows(kinds, ["name"], start, stop)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return int(end.value[1])
+
+    assert rows(0, 1) == 1
+    assert asked == ["router"]
+    asked.clear()
+    everything = rows(0, None)
+    assert asked == ["router", "listener", "address"]
+    assert rows(1, None) == everything - 1
+    assert sum(rows(at, at + 4) for at in range(0, everything, 4)) == everything

@@ -167,8 +167,11 @@ class Node:
         rows: list[bytes] = []
         octets = before = 0
         for kind in kinds:
-            found = yield from self._of(kind)
-            wanted = found[max(start - before, 0) : None if stop is None else max(stop - before, 0)]
+            if stop is not None and stop <= before:
+                break
+            found = yield from self._found(kind)
+            page = found[max(start - before, 0) : None if stop is None else stop - before]
+            wanted = yield from self._dressed(kind, page)
             before += len(found)
             if len(rows) + len(wanted) > MOST:
                 many = len(rows) + len(wanted)
@@ -240,23 +243,31 @@ class Node:
 
     def _of(self, kind: str) -> Generator[None, None, list[Entity]]:
         """All entities of a type, ours or theirs, by the attributes of that type."""
+        return (yield from self._dressed(kind, (yield from self._found(kind))))
+
+    def _found(self, kind: str) -> Generator[None, None, list[Entity]]:
+        """The same, by our attributes."""
         name = _theirs(kind)
-        rows = []
         if name is None:
-            for entity in (yield from self._entities.of(_OURS[kind])):
-                rows.append({**entity, "type": kind})
-                yield
-            return rows
+            return (yield from self._entities.of(_OURS[kind]))
         foreign = TYPES.get(name)
         if foreign is None:
             return []
         found = yield from self._entities.of(foreign.ours)
         if foreign.split is not None:
             found = [part for entity in found for part in foreign.split(entity)]  # into several of each: of few
+        return found
+
+    def _dressed(self, kind: str, found: list[Entity]) -> Generator[None, None, list[Entity]]:
+        """These by the attributes of their type: a page costs what it has."""
+        name, rows = _theirs(kind), []
         for entity in found:
-            row = {"identity": entity["identity"], "name": entity["name"], "type": kind}
-            for key, how in foreign.attributes.items():
-                row[key] = how.value if isinstance(how, Fixed) else entity[how] if isinstance(how, str) else how(entity)
+            if name is None:
+                row = {**entity, "type": kind}
+            else:
+                row = {"identity": entity["identity"], "name": entity["name"], "type": kind}
+                for key, how in TYPES[name].attributes.items():
+                    row[key] = _value(entity, how)
             rows.append(row)
             yield
         return rows
@@ -268,6 +279,12 @@ _OURS: Final = {f"{PREFIX}{kind}": kind for kind in ATTRIBUTES}
 def _theirs(kind: str) -> str | None:
     """The name of a type of theirs without its prefix; None if it is one of ours."""
     return next((kind[len(prefix) :] for prefix in PREFIXES if kind.startswith(prefix)), None)
+
+
+def _value(entity: Entity, how: Any) -> Any:
+    if isinstance(how, Fixed):
+        return how.value
+    return entity[how] if isinstance(how, str) else how(entity)
 
 
 def _known(kind: Any) -> str:
