@@ -49,6 +49,12 @@ class Doubt:
             if not self.holders[tag]:
                 del self.holders[tag]
 
+    def hear(self, entry: SubscriptionEntry) -> None:
+        """Its home says what it holds on its present link."""
+        self.withdraw(entry)
+        self.unproven.pop(entry, None)
+        self.unheard.pop(entry, None)
+
     def flush(self) -> None:
         """The publisher sends nothing again any more."""
         self.expected, self.holders, self.declined = set(), {}, {}
@@ -95,8 +101,7 @@ class QueueRecords(Records):
         doubt.asked.discard(router)
         for entry in [entry for entry in doubt.unheard if entry.home == router]:
             if doubt.unproven.get(entry) != entry.term:
-                doubt.withdraw(entry)
-                del doubt.unheard[entry]
+                doubt.hear(entry)
                 self._let_go(publisher, entry, IntervalSet())
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
@@ -106,8 +111,9 @@ class QueueRecords(Records):
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
-        if message.name != NOBODY and not message.unproven:
-            doubt.withdraw(entry)
+        heard = message.name != NOBODY and not message.unproven
+        if heard:
+            doubt.hear(entry)
         asked = message.declined or (message.tags and (self.repeated or entry.owed or message.name == NOBODY))
         records = self._by_tag(publisher) if asked else {}
         named = IntervalSet()
@@ -138,9 +144,7 @@ class QueueRecords(Records):
         self._assign_held(publisher, entry, named)
         if message.unproven:
             doubt.unproven[entry] = entry.term
-        elif message.name != NOBODY:
-            doubt.unproven.pop(entry, None)
-            doubt.unheard.pop(entry, None)
+        elif heard:
             self._let_go(publisher, entry, named)
         if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
