@@ -40,7 +40,6 @@ INTERPRETED = {
     "router/core/messages.py",
     "router/core/ports.py",
     "router/core/recovery.py",
-    "router/core/waiting.py",
     "router/links/negotiation.py",
     # A transformer of lark with closures in its methods: mypyc stops with an internal error.
     "router/links/predicate.py",
