@@ -1,7 +1,8 @@
-"""Large deliveries, which pass through while they arrive (protocol 6.12): what an ingress and an egress keep of one.
+"""Large deliveries, which pass through while they arrive (protocol 6.12): what an egress keeps of one.
 
-An ingress keeps no payload, only how much it has passed on and how much each home has taken. An egress keeps the parts
-that a subscription here has not been sent yet. The rules are in `router.core.records` and `router.core.deliveries`.
+These are the parts that a subscription here has not been sent yet. An ingress keeps no payload, only how much it has
+passed on and how much each home has taken (`router.core.publisher.Sending`). The rules are in `router.core.records` and
+`router.core.deliveries`.
 """
 
 from __future__ import annotations

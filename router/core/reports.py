@@ -67,6 +67,8 @@ def of_address(address: Address) -> Generator[None, None, Report]:
 
 
 def of_publisher(publisher: Publisher) -> Report:
+    """One publisher that is attached here."""
+    without_s = publisher.address.core.now - publisher.no_credit_since if publisher.no_credit_reason else 0.0
     told = publisher.address.ingress.waiting.told(publisher)
     return {
         "container": publisher.container,
@@ -79,9 +81,7 @@ def of_publisher(publisher: Publisher) -> Report:
         "waits_for": sorted(publisher.waiting),
         "no_credit": publisher.no_credit_reason,
         "waiting": None if told is None else told.status(),
-        "no_credit_s": round(publisher.address.core.now - publisher.no_credit_since, 3)
-        if publisher.no_credit_reason
-        else 0.0,
+        "no_credit_s": round(without_s, 3),
     }
 
 
