@@ -6,6 +6,7 @@ Entries only. The rules by which they change are in `router.core.publisher_direc
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from router.core.holding import NETWORK
@@ -79,6 +80,14 @@ class PublisherEntry:
         return self.forgotten is not None and incarnation <= self.incarnation
 
 
+class Gap(IntEnum):
+    """What is known of a subscription's present attach. The greater one is the later (protocol 7.6)."""
+
+    NONE = 0
+    UNTOLD = 1  # it has missed something, and its client may not have read that yet
+    TOLD = 2  # its client has
+
+
 class SubscriptionEntry:
     """A subscription (protocol 2.2).
 
@@ -92,6 +101,7 @@ class SubscriptionEntry:
         "data",
         "declared",
         "doubted_since",
+        "gap",
         "home",
         "in_time",
         "kept",
@@ -104,7 +114,6 @@ class SubscriptionEntry:
         "syncing",
         "term",
         "timeout_s",
-        "untold",
     )
 
     def __init__(
@@ -128,7 +137,7 @@ class SubscriptionEntry:
         self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
         # its wait was over then, and a router that is gone may have accepted without it (protocol 7.3)
         self.doubted_since: float | None = None
-        self.untold = False  # it has missed something, and its client has not read that yet (protocol 7.6)
+        self.gap = Gap.NONE
         self.declared = False  # it never expires (protocol 2.7)
         self.data = b""  # of whoever attached it (protocol 7.10)
         # protocol 7.9: the map that this router keeps, and the term under which it was last fetched
@@ -137,6 +146,10 @@ class SubscriptionEntry:
         self.created_at = float("-inf")  # it is no older, as far as is known (protocol 7.3)
         self.owed = IntervalSet()
         self.syncing = IntervalSet()
+
+    def missed(self, term: Term) -> None:
+        """Something may have been accepted without it before it attached under this term (protocol 7.3, 7.6)."""
+        self.born, self.gap = term, Gap.UNTOLD
 
     def age(self, now: float) -> float:
         """Returns for how many seconds it has been an orphan; 0 where it has a home."""

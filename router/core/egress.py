@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
 from router.core.counters import BROKEN
-from router.core.directory import SubscriptionEntry
+from router.core.directory import Gap, SubscriptionEntry
 from router.core.irregular import Entered, Irregular, Resume, State
 from router.core.keeping import KeptLink
 from router.core.large import STREAM_IDLE_S
@@ -199,6 +199,8 @@ class Egress:
                 subscriber.data,
             ),
         )
+        if kind is m.JoinKind.STAYED and subscriber.gap is Gap.TOLD:
+            self.core.send_to(router, m.Told(self.address.name, subscriber.name, subscriber.term))
 
     def _life(self, subscriber: Subscriber) -> float:
         """Returns how long ago the subscription was created, at most (protocol 7.2)."""
@@ -234,7 +236,8 @@ class Egress:
                     self.drop(subscriber, DETACH_FORCED, None)
                     return
                 subscriber.marks[message.mark] = None
-                subscriber.gap = subscriber.gap or message.mark == subscriber.term
+                if message.mark == subscriber.term:
+                    subscriber.gap = max(subscriber.gap, Gap.UNTOLD)
             subscriber.joined[sender] = None
             if message.result is m.JoinResult.UNHEARD:
                 self._send_join(subscriber, sender, heard=True)
@@ -531,6 +534,6 @@ class Egress:
         else:
             entry = self.address.subscriptions.entries.get(subscriber.name)
             if entry is not None and entry.term == subscriber.term:
-                entry.born = subscriber.term
+                entry.missed(subscriber.term)
             subscriber.marks[subscriber.term] = None
-            subscriber.gap = True
+            subscriber.gap = Gap.UNTOLD

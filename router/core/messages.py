@@ -68,7 +68,8 @@ class PublisherNews:
 
 @dataclass(slots=True)
 class SubscriptionNews:
-    """A subscription in a HELLO."""
+    """A subscription in a HELLO. `untold`: its client has not read that it has a gap (protocol 7.6); always false
+    before version 5. One that is untold has a born."""
 
     address: str
     name: SubscriptionName
@@ -77,6 +78,7 @@ class SubscriptionNews:
     timeout_s: float
     age_s: float
     data: bytes = b""
+    untold: bool = False
 
 
 class DeclaredAddress(NamedTuple):

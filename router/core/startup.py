@@ -187,7 +187,7 @@ class Startup:
         subscriptions: list[m.SubscriptionNews] = []
         for address in core.addresses.values():
             publishers += address.publishers.news()
-            subscriptions += address.subscriptions.news()
+            subscriptions += address.subscriptions.news(peer)
         everything = self.times.all_recovered
         hello = m.Hello(
             core.incarnation,

@@ -14,7 +14,7 @@ from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from router.core.directory import PublisherEntry
+from router.core.directory import Gap, PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
 from router.core.large import Partial
@@ -134,7 +134,7 @@ class Subscriber:
         self.resumes_only = False  # deliveries left out of it have no outcome yet: nothing new is sent (protocol 7.7)
         self.known = False  # some router knew the subscription
         self.over_at: float | None = None  # since when it was waited for no more here, before this attach
-        self.gap = False  # a router may have accepted without it
+        self.gap = Gap.NONE  # whether a router may have accepted without it
         self.marks: dict[Term, None] = {}
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
@@ -169,12 +169,12 @@ class Subscriber:
     @property
     def resumed(self) -> bool:
         """Some router knew it, and none may have accepted without it (protocol 7.6)."""
-        return self.known and not self.gap
+        return self.known and self.gap is Gap.NONE
 
     def heard(self) -> None:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
-        if self.gap:
-            self.gap = False
+        if self.gap is Gap.UNTOLD:
+            self.gap = Gap.TOLD
             self.address.subscriptions.tell_read(self.name, self.term)
 
     # --------------------------------------------------------------------------------------------- irregular deliveries

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from router.config import is_dynamic, is_dynamic_target
 from router.core import messages as m
 from router.core.counters import EXPIRED, age_s
-from router.core.directory import SubscriptionEntry
+from router.core.directory import Gap, SubscriptionEntry
 from router.core.former import Former
 from router.core.holding import octets_of_subscription
 from router.core.intervals import count
@@ -71,8 +71,6 @@ class SubscriptionDirectory:
         if gap and message.kind in RESUMES:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
-        if known and gap:
-            known.born = message.term
         if local and sender == core.name:
             local.over_at = over_at
         resumed = self._is_resumed(known, former, message) and not gap
@@ -91,8 +89,10 @@ class SubscriptionDirectory:
             entry.resumed = resumed
         if later or over_at is not None:
             entry.doubted_since = over_at if stayed and not gap else None
-        if gap or (later and self._shows_that_a_gap_was_read(sender, message)):
-            entry.untold = gap
+        if gap:
+            entry.missed(message.term)
+        elif later and (entry.gap is Gap.TOLD or self._shows_that_a_gap_was_read(sender, message)):
+            entry.gap = Gap.NONE
         entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
@@ -111,7 +111,7 @@ class SubscriptionDirectory:
         """Its client knows now that it has missed something (protocol 7.6)."""
         entry = self.entries.get(message.name)
         if entry is not None and entry.home == sender and entry.term == message.term:
-            entry.untold = False
+            entry.gap = Gap.TOLD
 
     def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
         """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""
@@ -262,7 +262,7 @@ class SubscriptionDirectory:
         if over_at is not None and message.kind is m.JoinKind.RESUME and not message.history:
             return True  # protocol 7.1: it wants to know
         if known is not None:
-            untold = message.kind is m.JoinKind.EITHER and known.untold and known.term < message.term
+            untold = message.kind is m.JoinKind.EITHER and known.gap is Gap.UNTOLD and known.term < message.term
             return untold or self._may_have_been_missed(over_at, stayed)
         if former is not None:
             return self._has_missed(former, stayed)
@@ -377,7 +377,7 @@ class SubscriptionDirectory:
         """
         if is_dynamic(self.address.name) and not is_dynamic_target(self.address.name):
             return
-        records, broken = self.address.records, broken or entry.untold
+        records, broken = self.address.records, broken or entry.gap is Gap.UNTOLD
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free
         starts = records.undone.starts  # of one that is attached, its home knows which of these it owes
@@ -462,6 +462,8 @@ class SubscriptionDirectory:
         known = self.entries.get(news.name)
         if known is not None:
             if known.term >= news.term:
+                if known.term == news.term:
+                    known.gap = max(known.gap, Gap(news.untold))
                 return
             self._tell_old_home(known, sender, news.term)
             self._forget_replaced(known)
@@ -469,7 +471,7 @@ class SubscriptionDirectory:
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
-        entry.data = address.records.data_of(entry, news.data)
+        entry.data, entry.gap = address.records.data_of(entry, news.data), Gap(news.untold)
         self.address.kept.replaced(known, entry)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
@@ -511,11 +513,13 @@ class SubscriptionDirectory:
             elif not members.gone_since(since):
                 entry.doubted_since = None
 
-    def news(self) -> list[m.SubscriptionNews]:
+    def news(self, peer: str) -> list[m.SubscriptionNews]:
         """Returns what HELLO tells: all subscriptions (protocol 4.2)."""
-        name, now = self.address.name, self.core.now
+        name, now, of_gaps = self.address.name, self.core.now, self.core.speaks(peer) >= m.since(m.Told)
         return [
-            m.SubscriptionNews(name, e.name, e.born, e.term, e.timeout_s, e.age(now), e.data)
+            m.SubscriptionNews(
+                name, e.name, e.born, e.term, e.timeout_s, e.age(now), e.data, of_gaps and e.gap is Gap.UNTOLD
+            )
             for e in self.entries.values()
         ]
 

@@ -120,7 +120,8 @@ def _encode_hello(m: Hello) -> bytes:
         parts += [F64.pack(p.timeout_s), F64.pack(p.age_s)]
     parts.append(U32.pack(len(m.subscriptions)))
     for s in m.subscriptions:
-        parts += [write_string(s.address), write_name(s.name), write_maybe_term(s.born), write_term(s.term)]
+        born = b"\2" + write_term(s.born) if s.untold and s.born is not None else write_maybe_term(s.born)
+        parts += [write_string(s.address), write_name(s.name), born, write_term(s.term)]
         parts += [F64.pack(s.timeout_s), F64.pack(s.age_s), write_binary(s.data)]
     return b"".join(parts)
 
@@ -141,13 +142,16 @@ def _decode_hello(r: Reader, address: str) -> Hello:
     publishers = [
         PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds(), r.seconds()) for _ in range(r.many(44))
     ]
-    subscriptions = [
-        SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds(), r.binary())
-        for _ in range(r.many(35))
-    ]
+    subscriptions = [_decode_subscription_news(r) for _ in range(r.many(35))]
     return Hello(
         incarnation, all_recovered, recovered, settings, topology, declarations, routers, up, publishers, subscriptions
     )
+
+
+def _decode_subscription_news(r: Reader) -> SubscriptionNews:
+    address, name, kind = r.string(), r.name(), r.u8(2)
+    born = r.term() if kind else None
+    return SubscriptionNews(address, name, born, r.term(), r.seconds(), r.seconds(), r.binary(), kind == 2)
 
 
 def _decode_declared(r: Reader) -> tuple[DeclaredAddress, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
-from router.core.directory import SubscriptionEntry
+from router.core.directory import Gap, SubscriptionEntry
 from router.core.egress import Egress
 from router.core.former import Former
 from router.core.ingress import Ingress
@@ -47,15 +47,15 @@ def as_if_all_had_been_read(self: SubscriptionDirectory, sender: str, message: m
     ON_JOIN(self, sender, message)
     entry = self.entries.get(message.name)
     if entry is not None:
-        entry.untold = False
+        entry.gap = Gap.NONE
 
 
 def by_told_only(self: SubscriptionDirectory, sender: str, message: m.Join) -> None:
     before = self.entries.get(message.name)
-    untold = before is not None and before.untold
+    gap = Gap.NONE if before is None else before.gap
     ON_JOIN(self, sender, message)
     if before is not None:
-        before.untold = before.untold or untold
+        before.gap = max(before.gap, gap)
 
 
 ON_JOIN = SubscriptionDirectory.on_join
@@ -64,18 +64,44 @@ ON_JOIN = SubscriptionDirectory.on_join
 def remember_no_untold_gap(
     self: SubscriptionDirectory, entry: SubscriptionEntry, over_at: float, *, broken: bool = False
 ) -> None:
-    entry.untold = False
+    entry.gap = Gap.NONE
     REMEMBER(self, entry, over_at, broken=broken)
 
 
 REMEMBER = SubscriptionDirectory._remember
 
 
+def learns_of_no_gap(self: SubscriptionDirectory, sender: str, news: m.SubscriptionNews) -> None:
+    LEARN_OF_HELLO(self, sender, replace(news, untold=False))
+
+
+LEARN_OF_HELLO = SubscriptionDirectory.learn_of_hello
+
+
+def join_without_told(self: Egress, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
+    gap, subscriber.gap = subscriber.gap, Gap.NONE
+    SEND_JOIN(self, subscriber, router, heard=heard)
+    subscriber.gap = gap
+
+
+SEND_JOIN = Egress._send_join
+
+
+def missed_and_told(self: Egress, subscriber: Subscriber) -> None:
+    MAY_HAVE_MISSED(self, subscriber)
+    entry = self.address.subscriptions.entries.get(subscriber.name)
+    if entry is not None:
+        entry.gap = Gap.NONE
+
+
+MAY_HAVE_MISSED = Egress._may_have_missed
+
+
 def if_it_was_known(self: Egress, sender: str, message: m.Joined) -> None:
     ANSWERED(self, sender, message)
     subscriber = self.subscribers.get(message.name)
     if subscriber is not None:
-        subscriber.gap = False
+        subscriber.gap = Gap.NONE
 
 
 ANSWERED = Egress.on_joined
@@ -134,6 +160,15 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "gap_is_told_to_who_is_not_waited_for": ([(SubscriptionDirectory, "_remember", remember_no_untold_gap)], "G5"),
     "gap_is_told_no_more_when_it_has_been_read": ([(Subscriber, "heard", always(None))], "G5"),
     "gap_is_told_no_more_to_who_holds_what_came_behind": ([(SubscriptionDirectory, "on_join", by_told_only)], "G5"),
+    # protocol 4.3: B knows since when A knows S, and that is all
+    "gap_is_told_by_who_has_heard_of_it": ([(SubscriptionDirectory, "learn_of_hello", learns_of_no_gap)], "G5"),
+    # protocol 7.6: C has told A what B does not ask
+    "gap_is_told_no_more_where_it_was_heard_of": ([(Egress, "_send_join", join_without_told)], "G5"),
+    # protocol 7.2: B forgets what it has told nobody who has read it
+    "gap_of_which_nobody_could_say_is_told_until_it_has_been_read": (
+        [(Egress, "_may_have_missed", missed_and_told)],
+        "G5",
+    ),
     # protocol 7.3: B has answered without A's mark, and takes no notice of it
     "mark_that_came_after_the_answer": ([(Egress, "_mark_comes_late", always(False))], "G5"),
     # protocol 8.3: A accepts without S at T; B, whose clock began later, still takes it in

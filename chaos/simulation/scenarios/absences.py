@@ -119,6 +119,31 @@ def mark_that_came_after_the_answer(world: Worlds) -> None:
     assert s.w.checker.told == [("s0", "interrupted")]
 
 
+def gap_is_told_by_who_has_heard_of_it(world: Worlds) -> None:
+    """S (no map) has a gap of which A knows, and has read no answer that tells of it. B, started again, hears of that
+    from A, and answers S while A is out of reach."""
+    s = _subscribed_without("A", "B", world, PLAIN)
+    _told_in_an_answer_that_gets_lost(s)
+    s.lose("s0").release().step("crash", "B").step("restart", "B").run()
+    s.step("part", "A").run()
+    _not_resumed(s.attach("s0@B")).step("heal").run().finish()
+
+
+def gap_is_told_no_more_where_it_was_heard_of(world: Worlds) -> None:
+    """S (no map) has read the answer that told it of the gap. B, started again, hears from A that it has not, as A does
+    not know that yet."""
+    s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT)).up("p0@A")
+    s.step("part", "A").attach("s0@C")
+    s.send("p0").run()
+    s.lose("s0").step("heal").run()
+    _not_resumed(s.attach("s0@C")).step("crash", "B").run()
+    s.hold(("msg", "C", "A")).pass_time(3.0)
+    s.step("hb", "s0").run().step("restart", "B").run().release().run()
+    s.lose("s0").run().attach("s0@B")
+    assert s.w.subscriber("s0").resumed, "G5 S is told again of the gap that it knows of"
+    s.finish()
+
+
 def _reads_a_stale_attach(world: Worlds) -> Schedule:
     """A, cut off, accepts m0 and then reads S's first attach. S is at B by another."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up("p0@A")
@@ -276,10 +301,10 @@ def dropped_while_attached(world: Worlds) -> None:
     s.finish()
 
 
-def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
-    """A has forgotten S and accepted m0, and S's wait is over at B, too. A dies before B has its word on S."""
+def _attaches_where_nobody_can_say(world: Worlds, kind: str) -> Schedule:
+    """A has forgotten S and accepted m0, and S's wait is over at B, too, to which it connects."""
     accept = replace(SHORT, no_subscribers="accept")
-    s = Schedule(world("AB", [P()], [S()], strict=False, address=accept)).up("p0@A", "s0@A")
+    s = Schedule(world("AB", [P()], [S(kind=kind)], strict=False, address=accept)).up("p0@A", "s0@A")
     old = s.drop("s0")
     s.hold(("msg", "A", "B"))
     s.notice(old)
@@ -288,10 +313,24 @@ def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
     s.pass_time(42.0)
     s.send("p0").run()
     assert s.w.checker.missed
-    s.hold(("msg", "A", "B"), ("up", "A", "B"), ("up", "B", "A")).attach("s0@B")
+    return s.hold(("msg", "A", "B"), ("up", "A", "B"), ("up", "B", "A")).step("connect", "s0", "B")
+
+
+def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
+    """A dies before B has its word on S."""
+    s = _attaches_where_nobody_can_say(world, RECOVERING).run()
     s.step("suspect", "B", "A").run()
     assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
     s.finish()
+
+
+def gap_of_which_nobody_could_say_is_told_until_it_has_been_read(world: Worlds) -> None:
+    """The same of an S without a map, which does not read the answer of B. A is dead when it comes again."""
+    s = _attaches_where_nobody_can_say(world, PLAIN)
+    s.hold(("r2c", s.cid("s0"))).run()
+    s.step("suspect", "B", "A").run()
+    s.lose("s0").step("crash", "A").run()
+    _not_resumed(s.release().attach("s0@B")).finish()
 
 
 def _returns_after(world: Worlds, seconds: float) -> None:

@@ -223,6 +223,7 @@ class Subscriber(Client):
             and pipe is self.attached_on
             and self.state == "on"
             and self.world.checker.sees_all(self.name)  # TOLD reaches who is in session
+            and not self.world.checker.beside_old  # and knows it
         ):
             proof_after_s = self.world.config.get("proof_after_s", RouterConfig("").proof_after_s)
             if kind == "disposition" or self.world.now > self.answered_at + proof_after_s:
