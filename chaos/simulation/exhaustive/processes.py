@@ -302,6 +302,7 @@ class Offers(NamedTuple):
     send: bool
     settle: bool
     accept: bool
+    close: bool
     restarts: bool  # from a journal
     beats: bool  # signs of life are all that can prove it
     left: tuple[str, ...]  # what it has not done
@@ -319,6 +320,7 @@ def offers_of(client: Any) -> Offers:
         send=publisher and client.can_send() and client.seq < client.total,
         settle=publisher and client.next_to_settle() is not None and not client.closing,
         accept=not publisher and bool(client.in_hand) and not client.closing,
+        close=not publisher and client.state == "on" and not client.closing and not client.untold(),
         restarts=not publisher,
         beats=client.kind == UNIQUE and client.state == "on",
         left=tuple(left),

@@ -168,7 +168,7 @@ class Product:
 
     def faults(self, state: State) -> list[Event]:
         draft = MutableState(self, state)
-        crashes, cdrops, rdrops, cuts, restarts = draft.rest.budget
+        crashes, cdrops, rdrops, cuts, restarts, closes = draft.rest.budget
         events: list[Event] = []
         if crashes:
             alive = [name for name, site in zip(self.names, draft.sites, strict=True) if site >= 0]
@@ -183,6 +183,9 @@ class Product:
             events.append(("cut", *self.names[:2]))
         if restarts:
             events += [("srestart", c.name) for c in self.who if isinstance(c, Subscriber)]
+        if closes:
+            offers = [self.locals.offers(number) for number in draft.clients]
+            events += [("close", c.name) for c, offered in zip(self.who, offers, strict=True) if offered.close]
         return events
 
     # ------------------------------------------------------------------ letting it happen

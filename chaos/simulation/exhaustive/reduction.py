@@ -58,7 +58,7 @@ class Reduction:
             for event in events:
                 if event[0] in ("r2c", "cnotice") and self.absorbed(draft, client, event):
                     return [event]
-        if budget["srestart"]:
+        if budget["srestart"] or budget["close"]:
             return None
         found: list[Event] | None = None
         for client, events in enumerate(by_client):
@@ -137,12 +137,13 @@ class Reduction:
         return True
 
     def commutes(self, number: int, given: Input, turns: int) -> bool:
-        """With what its application can do: send, settle, accept."""
+        """With what its application can do: send, settle, accept, and close where that is to come."""
         client, now = self.product.locals.client, time_after(turns)
         said, on = client(number, given, now), given[0] == "r2c"
         offers = self.product.locals.offers
-        for deed in deeds(offers(number)):
-            if (on and said.frames) or deed not in deeds(offers(said.number)):
+        closes = "close" in self.product.setting.faults
+        for deed in deeds(offers(number), closes):
+            if (on and said.frames) or deed not in deeds(offers(said.number), closes):
                 return False
             before, after = client(number, deed, now), client(said.number, deed, now)
             if before.failure is not None or before.told != after.told or (on and before.frames != after.frames):
@@ -187,9 +188,10 @@ class Reduction:
         return True
 
 
-def deeds(offers: Offers) -> list[Input]:
+def deeds(offers: Offers, closes: bool) -> list[Input]:
     """What the application can do, but for connecting."""
     possible: tuple[tuple[bool, Input], ...] = (
         (offers.send, ("send",)), (offers.settle, ("settle",)), (offers.accept, ("accept", 0)),
+        (closes and offers.close, ("close",)),
     )  # fmt: skip
     return [deed for can, deed in possible if can]

@@ -20,7 +20,7 @@ from interrouter.stream import whole
 from router.config import AddressConfig
 
 TURN_S = 3 * STEP_S  # of a pause: time in which nothing happens
-FAULTS = ("crash", "cdrop", "rdrop", "cut", "srestart")
+FAULTS = ("crash", "cdrop", "rdrop", "cut", "srestart", "close")  # and what a client may decide once
 
 LEAST_FRAME = 512  # bytes (AMQP 2.7.1)
 LARGE_SIZE = 1_100
@@ -168,6 +168,10 @@ WORLDS: dict[str, Setting] = {
     "queue-crash-drop-one": Setting(
         subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1, "cdrop": 1}, queue=True
     ),
+    "queue-close-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"close": 1}, queue=True),
+    "queue-close-drop-one": Setting(
+        subscribers=TWO, messages=1, places=BOTH, faults={"close": 1, "cdrop": 1}, queue=True
+    ),
     "queue-order-drops-1": Setting(places=ACROSS, faults={"cdrop": 1}, queue=True),
     "queue-order-trunk-1": Setting(places=ACROSS, faults={"cut": 1}, queue=True, strict=False),
     "queue-order-crash-1": Setting(places=ACROSS, faults={"crash": 1}, queue=True),
@@ -196,6 +200,12 @@ WORLDS: dict[str, Setting] = {
     "trunk-drop-one": Setting(places=ACROSS, messages=1, faults={"cut": 1, "cdrop": 1}, strict=False),
     "crash-drop-one": Setting(places=ACROSS, messages=1, faults={"crash": 1, "cdrop": 1}),
     "crash-2-one": Setting(places=ACROSS, messages=1, faults={"crash": 2}),
+    "queue-close-crash-one": Setting(
+        subscribers=TWO, messages=1, places=BOTH, faults={"close": 1, "crash": 1}, queue=True
+    ),
+    "queue-close-drops-2-one": Setting(
+        subscribers=TWO, messages=1, places=BOTH, faults={"close": 1, "cdrop": 2}, queue=True
+    ),
     "crash-2-one-of-2-A": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"crash": 2}, mortal="A"),
     "drops-1-of-2": Setting(subscribers=TWO, places=BOTH, faults={"cdrop": 1}),
     "half-open-1-of-2": Setting(subscribers=TWO, places=BOTH, faults={"rdrop": 1}),
