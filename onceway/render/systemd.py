@@ -46,7 +46,7 @@ NotifyAccess=main
 TimeoutStartSec=90s
 WatchdogSec={WATCHDOG_S}s
 """
-_RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
+_RELOAD: Final = "ExecReload=/bin/sh -c 'kill -HUP $$MAINPID'\n"  # the shell's own: a small system has no /bin/kill
 _UNIT: Final = """\
 # {install}
 {readers}[Unit]
@@ -64,8 +64,9 @@ KillSignal=SIGTERM
 TimeoutStopSec={stop}s
 Restart=on-failure
 RestartSec=1s
-# 2: a wrong topology file or an address that is not this host's. A restart does not cure that.
-RestartPreventExitStatus=2
+# 2: a wrong topology file or an address that is not this host's; 216: there is no group {keys}. A restart does not
+# cure that.
+RestartPreventExitStatus=2 216
 LimitNOFILE={files}
 
 {user}
@@ -229,6 +230,7 @@ def _unit(
     more += [f"ReadWritePaths={_quoted(path)}" for path in kept if "://" not in path]
     more += _logs(target.log)
     text = _UNIT.format(
+        keys=KEYS,
         install=f"Put this file into /etc/systemd/system and run: systemctl enable --now {name}",
         readers=_readers(topology, paths, target, bool(names)),
         network=topology.network,

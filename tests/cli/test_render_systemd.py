@@ -65,8 +65,9 @@ def test_a_unit_of_a_host_runs_its_routers_under_one_supervisor() -> None:
     assert unit["ExecStart"] == "/opt/onceway/bin/onceway up /etc/onceway/triangle.yaml --only a,c"
     assert unit["Description"] == "Onceway network triangle: routers a, c"
     assert (unit["Type"], unit["KillMode"], unit["Restart"]) == ("notify", "mixed", "on-failure")
-    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert unit["ExecReload"] == "/bin/sh -c 'kill -HUP $$MAINPID'"
     assert (unit["StateDirectory"], unit["DynamicUser"]) == ("onceway", "yes")
+    assert unit["RestartPreventExitStatus"] == "2 216"  # 216: systemd found no group onceway-keys
 
 
 def test_a_unit_of_one_router_runs_it_alone() -> None:
