@@ -534,6 +534,15 @@ def test_a_file_that_cannot_be_read_is_named_with_what_could_be(tmp_path: Path) 
         topology.load(tmp_path)
 
 
+def test_who_may_not_read_a_topology_file_is_told_who_could(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bytes:  # root may read all
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigError, match=r"n.yaml: cannot be read \(Permission denied\); let user [^;]* read it"):
+        topology.load(tmp_path / "n.yaml")
+
+
 def test_a_shipped_topology_that_is_not_there_names_those_that_are() -> None:
     with pytest.raises(ConfigError, match="there are line, mesh5, pair, ring, single, triangle"):
         topology.shipped("star")
