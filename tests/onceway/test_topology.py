@@ -523,8 +523,10 @@ def test_what_is_no_topology_at_all_is_said_so(text: str, expected: str) -> None
 
 
 def test_bytes_that_are_not_utf8_are_a_problem_of_the_file() -> None:
-    with pytest.raises(ConfigError, match=r"bad.yaml: not YAML: .*; save the file as UTF-8 text"):
-        topology.loads(b"network: \xff\xfe\n", "bad.yaml")
+    with pytest.raises(ConfigError, match=r"bad.yaml:2: not YAML: the byte 0xff is .*; save the file as UTF-8 text"):
+        topology.loads(b"network: n\nlinks: \xff\xfe\n", "bad.yaml")
+    with pytest.raises(ConfigError, match=r"bad.yaml:1: not YAML: .*; save the file as UTF-8 text"):
+        topology.loads("network: n\n".encode("utf-16"), "bad.yaml")
 
 
 def test_a_file_that_cannot_be_read_is_named_with_what_could_be(tmp_path: Path) -> None:
