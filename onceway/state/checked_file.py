@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from onceway.base.logs import Log
 from onceway.base.private import open_file
 from onceway.state.last_life import died
 from onceway.topology import ConfigError, Topology, load, loads
 from router.json_text import write_json
+from router.reporting import Log
 
 PREFIX: Final = "topology"
 _MARK: Final = "# kept by onceway, as checked last: "
