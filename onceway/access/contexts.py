@@ -10,6 +10,7 @@ import os
 import ssl
 from pathlib import Path
 
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 
 
@@ -100,8 +101,7 @@ def _read(place: str, path: Path, what: str) -> str:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        remedy = "; let the user that this process runs as read it" if isinstance(error, PermissionError) else ""
-        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{remedy}") from error
+        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{let_read(error)}") from error
     if what not in text:
         raise UsageError(f"{place}: {path} holds no {what} in PEM form")
     return text

@@ -79,6 +79,25 @@ def _named(what: str, names: list[str]) -> Iterator[str]:
 def unusable(topology: Topology, names: Iterable[str], log: Log) -> list[str]:
     """Opens every file that these routers and the file's stores would open: a line for each that cannot be used, and
     for each package that is not installed. log: told of what does not keep a router from starting."""
+    return _problems((*_of_routers(topology, names, log), *_of_stores(topology, log)))
+
+
+def unusable_by(topology: Topology, names: Iterable[str], log: Log) -> list[str]:
+    """The same of what these routers open."""
+    return _problems(_of_routers(topology, names, log))
+
+
+def _problems(steps: Iterable[Callable[[], object]]) -> list[str]:
+    problems: dict[str, None] = {}
+    for step in steps:
+        try:
+            step()
+        except UsageError as error:
+            problems[str(error)] = None
+    return list(problems)
+
+
+def _of_routers(topology: Topology, names: Iterable[str], log: Log) -> list[Callable[[], object]]:
     steps: list[Callable[[], object]] = [lambda: authentication.load(topology)]
     for name in names:
         steps += [
@@ -88,17 +107,16 @@ def unusable(topology: Topology, names: Iterable[str], log: Log) -> list[str]:
         ]
         if not topology.trunk_key.startswith("$"):  # the environment is another one than that of the router
             steps.append(partial(read_trunk_key, topology, name))
+    steps.append(lambda: check_private(authentication.secret_files(topology)))
+    return steps
+
+
+def _of_stores(topology: Topology, log: Log) -> list[Callable[[], object]]:
+    steps: list[Callable[[], object]] = []
     for pipe in topology.pipes.values():
         steps += [partial(profile_context, topology, pipe.tls, store, log) for store in pipe.stores]
         steps += [partial(_store_package, topology, store, place) for store, place in pipe.data.items()]
-    steps.append(lambda: check_private(authentication.secret_files(topology)))
-    problems: dict[str, None] = {}
-    for step in steps:
-        try:
-            step()
-        except UsageError as error:
-            problems[str(error)] = None
-    return list(problems)
+    return steps
 
 
 def _store_package(topology: Topology, store: str, place: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from amqp10.errors import EncodeError
 from amqp10.sasl import ClientMechanism, Offer, ServerMechanisms
 from amqp10.scram import LEAST_ITERATIONS, Scram, ScramServer, derive
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 from onceway.topology import Topology
 
@@ -61,7 +62,7 @@ def read_trunk_key(topology: Topology, name: str) -> TrunkKey | None:
         try:
             key = path.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
+            raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{let_read(error)}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{place}: {path} is no text; openssl rand -hex 32 makes a key") from error
     if len(key) < LEAST:

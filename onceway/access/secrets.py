@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from onceway.base import waits
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 
 MOST: Final = 64 << 10  # bytes of a file that holds one secret
@@ -39,7 +40,7 @@ def secret_of(file: str) -> str:
             with Path(file).open(encoding="utf-8") as opened:
                 text = opened.readline(MOST)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        why = f"{error.strerror}{let_read(error)}" if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"{file} cannot be read: {why}") from error
     secret = text.rstrip("\r\n")
     if not secret:

@@ -23,6 +23,7 @@ from amqp10.sasl import ANONYMOUS_IDENTITY, Failure
 from amqp10.scram import prepare
 from onceway.access.certificates import Content
 from onceway.base import waits
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 from onceway.topology.sasl import TokenRules
 
@@ -75,7 +76,7 @@ class Tokens:
                 self._keys = self._read(path.read_bytes())
                 self.content = Content.of(path, f"keys {', '.join(name or 'without a name' for name in self._keys)}")
             except OSError as error:
-                raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
+                raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{let_read(error)}") from error
             except ValueError as error:
                 raise UsageError(f"{place}: {path}: {error}") from error
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 from amqp10.errors import EncodeError
 from amqp10.sasl import ANONYMOUS_IDENTITY
 from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
-from onceway.base.private import open_file
+from onceway.base.private import let_read, open_file
 from onceway.errors import UsageError
 from router.json_text import write_json
 
@@ -106,8 +106,7 @@ def load_users(path: Path, place: str = "users") -> Users:
     except FileNotFoundError as error:
         raise UsageError(f"{place}: {path} is not there; onceway user add NAME --file {path} makes it") from error
     except OSError as error:
-        remedy = f"; let user {os.geteuid()} read it" if isinstance(error, PermissionError) else ""
-        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{remedy}") from error
+        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{let_read(error)}") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}: {path} is no file of users: it is not JSON") from error
     except json.JSONDecodeError as error:

@@ -185,11 +185,17 @@ def write_stderr(line: str) -> None:
     _write(2, for_journal(line) if _stderr_is_the_journal() else line)
 
 
-def for_journal(line: str) -> str:
-    """The line with its level as journald reads it (sd-daemon(3)): else all would have the same priority."""
+def for_journal(line: str, level: str = "info") -> str:
+    """The line with its level as journald reads it (sd-daemon(3)): else all would have the same priority. `level` is
+    that of a line which does not say it."""
     found = _LEVEL.match(line)
-    priority = _PRIORITIES[found[1] or found[2]] if found is not None else _PRIORITIES["info"]
+    priority = _PRIORITIES[level if found is None else found[1] or found[2]]
     return "\n".join(f"<{priority}>{each}" for each in line.split("\n"))
+
+
+def as_read(text: str, level: str) -> str:
+    """A text that no log has made, such as what ends a command, as it is written to stderr."""
+    return for_journal(text, level) if _stderr_is_the_journal() else text
 
 
 def _stderr_is_the_journal() -> bool:

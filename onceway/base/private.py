@@ -10,11 +10,13 @@ operator's word, and stands: Kubernetes mounts secrets so (`fsGroup`, modes 0440
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
+import pwd
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from onceway.base.logs import logger
 from onceway.errors import UsageError
@@ -81,6 +83,15 @@ def check_private(paths: Iterable[Path]) -> None:
             )
 
 
+def let_read(error: OSError) -> str:
+    """What mends a file that this process may not read, to be put behind what is wrong; empty where that is not it.
+    Its groups are named too: systemd makes the account of a unit, and no file can be given to that."""
+    if not isinstance(error, PermissionError):
+        return ""
+    groups = dict.fromkeys(_named(grp.getgrgid, each) for each in (os.getegid(), *sorted(os.getgroups())))
+    return f"; let user {_named(pwd.getpwuid, os.geteuid())} read it, or a group of that user: {', '.join(groups)}"
+
+
 def others_reach(path: Path) -> bool:
     """Says whether everybody on this host may read or write a file, and can get there."""
     try:
@@ -93,3 +104,10 @@ def others_reach(path: Path) -> bool:
 def _enterable(path: Path) -> bool:
     """Says whether everybody on this host may enter the directories above."""
     return all(each.stat().st_mode & stat.S_IXOTH for each in Path(os.path.realpath(path)).parents)
+
+
+def _named(find: Callable[[int], tuple[Any, ...]], number: int) -> str:
+    try:
+        return str(find(number)[0])
+    except KeyError:
+        return str(number)

@@ -94,7 +94,7 @@ def cli() -> None:
 
 def main() -> None:
     """The installed command. The user's mistakes end in exit code 2, without a traceback."""
-    from onceway.base.logs import keep_standard_streams
+    from onceway.base.logs import as_read, keep_standard_streams
     from onceway.errors import UsageError
     from onceway.topology.document import ConfigError
 
@@ -104,5 +104,5 @@ def main() -> None:
     try:
         cli(prog_name="onceway")
     except (ConfigError, UsageError) as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(as_read(str(error), "error"), file=sys.stderr)  # noqa: T201
         sys.exit(2)

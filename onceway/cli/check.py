@@ -79,8 +79,10 @@ class _Warnings:
 
 def warn_of(loaded: topology.Topology) -> None:
     """Prints the file's warnings on stderr."""
+    from onceway.base.logs import as_read
+
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(as_read(f"warning: {warning}", "warning"), err=True)
 
 
 def file_or_last_checked(

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceway.access.files import unusable_by
 from onceway.base import waits
 from onceway.base.logs import Log
 from onceway.operate.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.operate.reload import PAGE, arguments, plan, topology_of
 from onceway.state.checked_file import keep, kept_path, not_reloaded, warn_not_kept
 from onceway.topology import ConfigError, Topology, load
+from router.reporting import NO_LOG
 
 if TYPE_CHECKING:
     from onceway.host.supervisor import Supervisor
@@ -62,7 +64,10 @@ class ReloadSupervisor:
             told = [name for name in supervisor.children if name in new.routers]
             if not told and not added:
                 raise ControlError(f"{new.path} has none of the routers that run here: stop them with SIGTERM")
-            # first all that are told check it: with one refusal nothing changes
+            # first all that are told check it, and we for those that are not there: with one refusal nothing changes
+            unusable = await waits.DISK(asyncio.to_thread(unusable_by, new, added, NO_LOG)) if added else []
+            if unusable:
+                raise ControlError("\n".join(unusable))
             answers = await self._tell(told, arguments(new, dry_run=True))
             refused = {name: answer["refused"] for name, answer in answers.items() if "refused" in answer}
             if refused:

@@ -18,7 +18,6 @@ from onceway.access import authentication, files
 from onceway.access.files import Files, out_of_reach
 from onceway.access.tls import listener_context, profile_context
 from onceway.access.trunks import read_trunk_tls
-from onceway.base.logs import Log
 from onceway.base.private import check_private
 from onceway.errors import UsageError
 from onceway.operate.control import ControlError
@@ -26,6 +25,7 @@ from onceway.state.checked_file import not_reloaded
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
 from onceway.topology.said import in_force
+from router.reporting import NO_LOG, Log
 
 if TYPE_CHECKING:
     from onceway.access.tls import ListenerContext
@@ -97,8 +97,8 @@ class ReloadRouter:
             # what holds after a restart only is read, too, so that a file which cannot be used then is refused now
             held = in_force(new, server.started_with, name)
             if held != new:
-                self._contexts(new)
-            tls, admin, trunks = self._contexts(held)
+                self._contexts(new, NO_LOG)
+            tls, admin, trunks = self._contexts(held, NO_LOG if dry_run else self._log)
             clients = authentication.load(new, server.authentication)
             check_private(authentication.secret_files(new))
         except UsageError as error:
@@ -131,14 +131,16 @@ class ReloadRouter:
             "digest": new.file_digest,
         }
 
-    def _contexts(self, topology: Topology) -> tuple[ListenerContext | None, ListenerContext | None, TrunkTls | None]:
+    def _contexts(
+        self, topology: Topology, log: Log
+    ) -> tuple[ListenerContext | None, ListenerContext | None, TrunkTls | None]:
         """For clients, readers of the admin listener, and neighbours. None: it has no TLS, or no such profile is there
         any more, and what there is stays."""
         name, there = self._server.name, topology.tls
         return (
-            listener_context(topology, name, self._log) if topology.routers[name].tls in there else None,
-            profile_context(topology, topology.admin.tls, name, self._log) if topology.admin.tls in there else None,
-            read_trunk_tls(topology, name, self._log) if topology.trunk_tls in there else None,
+            listener_context(topology, name, log) if topology.routers[name].tls in there else None,
+            profile_context(topology, topology.admin.tls, name, log) if topology.admin.tls in there else None,
+            read_trunk_tls(topology, name, log) if topology.trunk_tls in there else None,
         )
 
     def read_again(self) -> None:

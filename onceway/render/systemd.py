@@ -36,7 +36,8 @@ from onceway.topology.document import suggest
 DYNAMIC_USER: Final = "onceway"  # one name, so that several units own one state directory
 
 KEYS: Final = "onceway-keys"
-"""The group that reads certificates, keys and users, where systemd makes the account."""
+"""The group that reads certificates, keys and users, and writes into directories of stores, where systemd makes the
+account."""
 
 _HIDDEN: Final = re.compile(r"/(home|root|run/user|tmp|var/tmp)(/|$)")  # by ProtectHome and PrivateTmp
 _NOTIFY: Final = f"""\
@@ -46,10 +47,10 @@ NotifyAccess=main
 TimeoutStartSec=90s
 WatchdogSec={WATCHDOG_S}s
 """
-_RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
+_RELOAD: Final = "ExecReload=/bin/sh -c 'kill -HUP $$MAINPID'\n"  # the shell's own: a small system has no /bin/kill
 _UNIT: Final = """\
 # {install}
-{readers}[Unit]
+{before}[Unit]
 Description=Onceway network {network}: {who}
 Wants=network-online.target
 After=network-online.target
@@ -64,8 +65,9 @@ KillSignal=SIGTERM
 TimeoutStopSec={stop}s
 Restart=on-failure
 RestartSec=1s
-# 2: a wrong topology file or an address that is not this host's. A restart does not cure that.
-RestartPreventExitStatus=2
+# 2: a wrong topology file or an address that is not this host's; 216: there is no group {keys}. A restart does not
+# cure that.
+RestartPreventExitStatus=2 216
 LimitNOFILE={files}
 
 {user}
@@ -222,15 +224,17 @@ def _unit(
     """names: of the routers; empty: it is a store's."""
     ports = [port for router in names for _, port in topology.routers[router].listeners.values()]
     paths = list(dict.fromkeys(map(target.path, files)))
-    _check_files(topology, paths)
+    written = [path for path in kept if "://" not in path]
+    _check_files(topology, [*paths, *written])
     more = [f"Environment={_quoted(f'{key}={value}')}" for key, value in (variables or {}).items()]
     if names and variable(topology):
-        more.append(f"EnvironmentFile={PurePosixPath(target.file).parent / topology.network}.env")
-    more += [f"ReadWritePaths={_quoted(path)}" for path in kept if "://" not in path]
+        more.append(f"EnvironmentFile=-{PurePosixPath(target.file).parent / topology.network}.env")
+    more += [_writable(path) for path in written]
     more += _logs(target.log)
     text = _UNIT.format(
+        keys=KEYS,
         install=f"Put this file into /etc/systemd/system and run: systemctl enable --now {name}",
-        readers=_readers(topology, paths, target, bool(names)),
+        before=_before(topology, paths, written, target, bool(names)),
         network=topology.network,
         who=who,
         life=_NOTIFY if names else "Type=exec\n",
@@ -238,7 +242,7 @@ def _unit(
         start=" ".join(map(_quoted, start)),
         stop=STOP_GRACE_S,
         files=open_files(topology, names or topology.routers),
-        user=_account(target, paths),
+        user=_account(target, [*paths, *written]),
         more="".join(f"{line}\n" for line in more),
         capabilities="CAP_NET_BIND_SERVICE" if any(port < 1024 for port in ports) else "",
     )
@@ -252,14 +256,18 @@ def _account(target: Target, paths: Sequence[str]) -> str:
     return f"DynamicUser=yes\nUser={DYNAMIC_USER}{groups}"
 
 
-def _readers(topology: Topology, paths: Sequence[str], target: Target, routers: bool) -> str:
-    """The commands that let the account read what the topology file names, now and after a reload."""
-    lines = []
-    if paths and target.user is None:
-        lines += [f"groupadd --system --force {KEYS}", f"chgrp {KEYS} {shlex.join(paths)}"]
-        lines.append(f"chmod 0640 {shlex.join(paths)}")
-    elif paths:
-        lines += [f"chown {target.user} {shlex.join(paths)}", f"chmod 0400 {shlex.join(paths)}"]
+def _before(topology: Topology, paths: Sequence[str], written: Sequence[str], target: Target, routers: bool) -> str:
+    """The commands that let the account read what the topology file names, now and after a reload, and write where
+    stores keep their data."""
+    lines, theirs = [], target.user is not None
+    if (paths or written) and not theirs:
+        lines.append(f"groupadd --system --force {KEYS}")
+    if paths:
+        owner, mode = (f"chown {target.user}", "0400") if theirs else (f"chgrp {KEYS}", "0640")
+        lines += [f"{owner} {shlex.join(paths)}", f"chmod {mode} {shlex.join(paths)}"]
+    if written:
+        owner = f"-o {target.user} -m 0700" if theirs else f"-g {KEYS} -m 0770"
+        lines.append(f"install -d {owner} {shlex.join(written)}")
     if routers and (named := variable(topology)):
         path = PurePosixPath(target.file).parent / f"{topology.network}.env"
         lines.append(f"install -m 0600 /dev/null {path}  # then write {named}=... into it")
@@ -284,7 +292,12 @@ def _logs(log: Options) -> list[str]:
     directory = str(log.file.parent)
     if (found := re.fullmatch(r"/var/log/([A-Za-z0-9_.-]+)", directory)) is not None:
         return [f"LogsDirectory={found[1]}", "LogsDirectoryMode=0750"]
-    return [f"ReadWritePaths={_quoted(directory)}"]
+    return [_writable(directory)]
+
+
+def _writable(directory: str) -> str:
+    """One that is not there is left to the program, which says so: systemd would start the unit again without end."""
+    return f"ReadWritePaths={_quoted(f'-{directory}')}"
 
 
 def _quoted(word: str) -> str:

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from onceway.base.logs import Log
 from onceway.base.private import open_file
 from onceway.state.last_life import died
 from onceway.topology import ConfigError, Topology, load, loads
 from router.json_text import write_json
+from router.reporting import Log
 
 PREFIX: Final = "topology"
 _MARK: Final = "# kept by onceway, as checked last: "
@@ -42,13 +42,14 @@ def kept_path(directory: Path, name: str = "") -> Path:
 
 
 def load_kept(path: str | os.PathLike[str]) -> Topology:
-    """A file that may have been kept: its paths are relative to the directory of the original. ConfigError as `load`
-    raises it."""
+    """A file that may have been kept: it counts as the original, whose name its problems have, and to whose directory
+    its paths are relative. ConfigError as `load` raises it."""
     topology = load(path)
     _, mark, named = topology.text.rpartition(_MARK)
     if not mark:
         return topology
-    return replace(topology, directory=Path(json.loads(named)).parent)
+    original = Path(json.loads(named))
+    return replace(topology, path=original, directory=original.parent)
 
 
 def after_a_death(file: Path, base: Path, routers: Iterable[str] | None = None) -> Topology | None:

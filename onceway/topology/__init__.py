@@ -40,8 +40,10 @@ def load(path: str | os.PathLike[str]) -> Topology:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        remedy = "give the path of a topology file"
-        if names := shipped_names():
+        from onceway.base.private import let_read  # it imports asyncio, which few that read a file need
+
+        remedy = let_read(error).removeprefix("; ") or "give the path of a topology file"
+        if not isinstance(error, PermissionError) and (names := shipped_names()):
             remedy += f", or one that comes along: {', '.join(names)}"
         raise ConfigError([Problem(shown, 0, "", f"cannot be read ({error.strerror or error})", remedy)]) from error
     return loads(data, shown)

@@ -192,7 +192,16 @@ class Entry(Item):
 
 
 def compose(data: bytes | str, problems: Problems) -> Item | None:
-    """The document's root, or None with a problem noted."""
+    """The document's root, or None with a problem noted. Bytes are UTF-8: YAML would have UTF-16, too, and then nobody
+    else could read the file."""
+    if isinstance(data, bytes):
+        try:
+            data = data.decode()
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            what = f"not YAML: the byte 0x{error.object[error.start]:02x} is not UTF-8"
+            problems.add(line, "", what, "save the file as UTF-8 text")
+            return None
     try:
         loader = yaml.SafeLoader(data)
         try:
@@ -207,8 +216,9 @@ def compose(data: bytes | str, problems: Problems) -> Item | None:
         what = " ".join(part for part in (error.context, error.problem) if part)
         problems.add(line, "", f"not YAML: {what}", "look at the indentation, brackets and quotes of this line")
         return None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problems.add(0, "", f"not YAML: {' '.join(str(error).split())}", "save the file as UTF-8 text")
+    except yaml.reader.ReaderError as error:
+        what = f"not YAML: a file of text has no character #x{error.character:04x}"
+        problems.add(data.count("\n", 0, error.position) + 1, "", what, "save the file as UTF-8 text")
         return None
     if node is None:
         problems.add(1, "", "the file is empty", "docs/topology.md shows what belongs here")

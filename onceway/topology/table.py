@@ -105,6 +105,15 @@ class Section:
     typed: Any = None
     one_of: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for row in self.rows if self.typed else ():
+            what = f"{self.title}.{row.key}: nothing holds `{row.name}`; give its row the `field` that does"
+            assert any(_may_hold(part, row.name) for part in self._parts_typed), what
+
+    @property
+    def _parts_typed(self) -> tuple[Any, ...]:
+        return self.typed if isinstance(self.typed, tuple) else (self.typed,)
+
     @cached_property
     def by_key(self) -> dict[str, Row]:
         return {row.key: row for row in self.rows}
@@ -135,7 +144,7 @@ class Section:
 
     def default(self, row: Row) -> Any:
         """Returns the value of a key that a file leaves out; None if there is none."""
-        for part in self.typed if isinstance(self.typed, tuple) else (self.typed,):
+        for part in self._parts_typed:
             for each in fields(part) if is_dataclass(part) else ():
                 if each.name == row.name:
                     if each.default is not MISSING:
@@ -165,6 +174,11 @@ def fields_of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _below(key: str, parts: Iterable[Part]) -> Iterator[Part]:
     return (((key, *place), part) for place, part in parts)
+
+
+def _may_hold(kind: Any, name: str) -> bool:
+    """Says whether objects of this kind have the value: as a field, by a property, or by its key."""
+    return hasattr(kind, "__getitem__") or hasattr(kind, name) or any(each.name == name for each in fields(kind))
 
 
 def _value(name: str, parts: tuple[Any, ...]) -> Any:

@@ -65,8 +65,9 @@ def test_a_unit_of_a_host_runs_its_routers_under_one_supervisor() -> None:
     assert unit["ExecStart"] == "/opt/onceway/bin/onceway up /etc/onceway/triangle.yaml --only a,c"
     assert unit["Description"] == "Onceway network triangle: routers a, c"
     assert (unit["Type"], unit["KillMode"], unit["Restart"]) == ("notify", "mixed", "on-failure")
-    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert unit["ExecReload"] == "/bin/sh -c 'kill -HUP $$MAINPID'"
     assert (unit["StateDirectory"], unit["DynamicUser"]) == ("onceway", "yes")
+    assert unit["RestartPreventExitStatus"] == "2 216"  # 216: systemd found no group onceway-keys
 
 
 def test_a_unit_of_one_router_runs_it_alone() -> None:
@@ -124,7 +125,7 @@ def test_the_units_account_can_read_what_the_file_names(tmp_path: Path) -> None:
     read = "/etc/onceway/pki/a.pem /srv/ca.pem /etc/onceway/users.json"
     assert f"#   chgrp onceway-keys {read}\n#   chmod 0640 {read}\n" in done.stdout
     assert (unit["SupplementaryGroups"], unit["AmbientCapabilities"]) == ("onceway-keys", "CAP_NET_BIND_SERVICE")
-    assert unit["EnvironmentFile"] == "/etc/onceway/n.env"
+    assert unit["EnvironmentFile"] == "-/etc/onceway/n.env"
     assert "LoadCredential" not in unit  # a copy, which a reload does not see
     owned = called("render", "systemd", path, "--only", "a", "--user", "mq").stdout
     assert f"#   chown mq {read}\n" in owned
@@ -137,7 +138,14 @@ def test_a_unit_of_a_store_has_its_login_its_data_and_no_routers(tmp_path: Path)
     done = called("render", "systemd", path, "--store", "s", "--log-level", "warning")
     unit = settings(done.stdout.replace("Environment=ONCEWAY_", "ONCEWAY_"))
     start = "/opt/onceway/bin/onceway pipe serve /etc/onceway/n.yaml --store s --data /srv/s --log-level warning"
-    assert (unit["ExecStart"], unit["Type"], unit["ReadWritePaths"]) == (start, "exec", "/srv/s")
+    assert (unit["ExecStart"], unit["Type"], unit["ReadWritePaths"]) == (start, "exec", "-/srv/s")
+    made = "#   groupadd --system --force onceway-keys\n#   chgrp onceway-keys /etc/onceway/users.json /etc/onceway/store.password\n"
+    made += "#   chmod 0640 /etc/onceway/users.json /etc/onceway/store.password\n#   install -d -g onceway-keys -m 0770 /srv/s\n"
+    assert made in done.stdout
+    assert (
+        "#   install -d -o mq -m 0700 /srv/s\n"
+        in called("render", "systemd", path, "--store", "s", "--user", "mq").stdout
+    )
     assert unit["ONCEWAY_URL"] == "amqp://127.0.0.1:5672,amqp://127.0.0.1:5673"
     assert (unit["ONCEWAY_USER"], unit["ONCEWAY_PASSWORD_FILE"]) == ("store", "/etc/onceway/store.password")
     kept = called("render", "systemd", path, "--store", "retained-r").stdout
@@ -161,7 +169,7 @@ def test_the_options_of_logs_are_in_the_unit() -> None:
     unit = rendered(TRIANGLE, "--log-format", "json", "--log-file", "/var/log/onceway/n.log")
     assert unit["ExecStart"].endswith(" --log-format json --log-file /var/log/onceway/n.log")
     assert (unit["LogsDirectory"], unit["LogsDirectoryMode"]) == ("onceway", "0750")
-    assert rendered(TRIANGLE, "--log-file", "/srv/logs/n.log")["ReadWritePaths"] == "/srv/logs"
+    assert rendered(TRIANGLE, "--log-file", "/srv/logs/n.log")["ReadWritePaths"] == "-/srv/logs"
 
 
 def test_output_is_a_file_by_the_units_name(tmp_path: Path) -> None:

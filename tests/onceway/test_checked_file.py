@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceway.state.checked_file import after_a_death, keep, kept_path
+from onceway.state.checked_file import after_a_death, keep, kept_path, load_kept
 from onceway.state.last_life import Heart
 from onceway.topology import Topology, load
 
@@ -53,6 +53,11 @@ def test_who_has_died_comes_back_with_the_file_last_checked(file: Path, state: P
     assert after_a_death(file, state.parent, ["c"]) is None
     alive(state, "b").stopped()
     assert after_a_death(file, state.parent) is None
+
+
+def test_what_is_kept_goes_by_the_name_of_the_original(file: Path, state: Path) -> None:
+    assert (load_kept(kept_path(state)).path, load_kept(kept_path(state)).directory) == (file, file.parent)
+    assert load_kept(file).path == file
 
 
 def test_a_damaged_beat_counts_as_a_death(file: Path, state: Path) -> None:

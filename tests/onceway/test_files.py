@@ -16,6 +16,7 @@ from onceway.access.files import Files, difference, out_of_reach
 from onceway.access.tls import listener_context, profile_context
 from onceway.access.users import User, Users, store_users, with_password
 from onceway.base.logs import logger
+from onceway.host.supervisor import Supervisor
 from onceway.operate.control import ControlError
 from onceway.operate.reload import ReloadRouter, arguments
 from onceway.serve.server import RouterServer
@@ -142,3 +143,67 @@ async def test_a_listener_shows_its_profile_until_the_restart_that_a_change_of_i
             await reload.action(arguments(new))
     finally:
         await server.stop(0.0)
+
+
+async def test_a_dry_run_logs_nothing_and_a_reload_says_once_that_a_certificate_ends(tmp_path: Path, pki: Pki) -> None:
+    pki.certificate("router", "localhost", days=3)
+    places = {key: free_port() for key in ("amqp", "amqps", "interrouter", "admin")}
+    file = {"network": "n", "tls": {"x": {"certificate": "pki/router.pem"}}, "routers": {"a": {**places, "tls": "x"}}}
+    at = loads(yaml.safe_dump(file), "n.yaml", tmp_path)
+    server, said = RouterServer(at, "a", fresh=True), Events()
+    await server.start(listener_context(at, "a", NO_LOG))
+    try:
+        reload = ReloadRouter(server, said)
+        await reload.action(arguments(at, dry_run=True))
+        assert said.events == []
+        await reload.action(arguments(at))
+        assert said.events == ["certificate_expires", "reloaded"]
+    finally:
+        await server.stop(0.0)
+
+
+class Events:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def debug(self, event: str, text: str, /, **fields: object) -> None:
+        self.events.append(event)
+
+    info = warning = debug
+
+    def error(self, event: str, text: str, /, exc: BaseException | None = None, **fields: object) -> None:
+        self.events.append(event)
+
+
+async def test_a_router_that_is_added_with_files_it_could_not_use_is_refused_by_who_would_start_it(
+    tmp_path: Path, pki: Pki
+) -> None:
+    """It was started again and again, and reload said that it was."""
+
+    def file(names: str) -> Topology:
+        routers = {name: {key: free_port() for key in ("amqp", "amqps", "interrouter", "admin")} for name in names}
+        says = {
+            "network": "n",
+            "tls": {"x": {"certificate": "pki/${router}.pem"}},
+            "routers": {name: {**places, "tls": "x"} for name, places in routers.items()},
+            "links": [f"a - {name}" for name in names[1:]],
+        }
+        return loads(yaml.safe_dump(says), "n.yaml", tmp_path)
+
+    pki.certificate("a", "localhost")
+    supervisor = Supervisor(file("a"), ["a"], Reports(), state=tmp_path / "state")
+    assert supervisor.reloading is not None
+    for dry_run in (True, False):
+        with pytest.raises(ControlError, match=r"n.yaml: tls.x.certificate: .*/b.pem cannot be read: No such file"):
+            await supervisor.reloading.follow(file("ab"), dry_run=dry_run)
+    assert list(supervisor.topology.routers) == ["a"]
+    pki.certificate("b", "localhost")
+    assert (await supervisor.reloading.follow(file("ab"), dry_run=True))["started"] == ["b"]
+
+
+class Reports:
+    log = logger("test")
+
+    def said(self, name: str, text: str) -> None: ...
+    def ready(self, text: str) -> None: ...
+    def looked(self) -> None: ...

@@ -344,3 +344,6 @@ def test_only_the_stream_that_systemd_reads_gets_priorities() -> None:
 
     assert said(identity + program).startswith("<3>")
     assert said(program).startswith("20")
+    check = "import sys; sys.argv[1:] = ['check', 'nowhere.yaml']\nfrom onceway.cli import main\ntry: main()\nexcept SystemExit: 0"
+    assert said(identity + check).startswith("<3>nowhere.yaml: cannot be read")
+    assert said(check).startswith("nowhere.yaml: cannot be read")

@@ -15,7 +15,7 @@ from edges.queue.codec import Kept
 from edges.store import StoreError
 from edges.store.sqlite_file import lock, open_file
 from onceway.base import private
-from onceway.base.private import check_private, make_directory, make_file, others_reach
+from onceway.base.private import check_private, let_read, make_directory, make_file, others_reach
 from onceway.cli import cli
 from onceway.client.sqlite_journal import SqliteJournal
 from onceway.errors import UsageError
@@ -126,6 +126,14 @@ def test_a_secret_in_a_directory_that_may_not_be_entered_is_named(monkeypatch: p
     monkeypatch.setattr(Path, "stat", stat)
     with pytest.raises(UsageError, match=r"/keys/users.json: Permission denied; let the account"):
         check_private([Path("/keys/users.json")])
+
+
+def test_who_may_not_read_a_file_is_named_with_groups_that_it_can_be_given_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 63941)  # as systemd makes accounts: it has no name here
+    monkeypatch.setattr(os, "getegid", lambda: 63941)
+    monkeypatch.setattr(os, "getgroups", lambda: [63941, 1])
+    assert let_read(PermissionError()) == "; let user 63941 read it, or a group of that user: 63941, daemon"
+    assert not let_read(FileNotFoundError())
 
 
 def test_the_refusal_of_a_secret_names_the_settings_of_what_mounts_it_as_the_page_has_them(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from onceway.operate.control import ControlError
 from onceway.operate.reload import ReloadRouter, arguments
 from onceway.serve.server import RouterServer
 from onceway.topology import ConfigError, Topology, load, loads, reference
+from onceway.topology.forms import Duration
 from onceway.topology.listeners import FIRST
 from onceway.topology.said import configuration
 from onceway.topology.table import Row, Section, When
+from router.config import RouterConfig
 from tests.cli.conftest import onceway
 from tests.onceway import test_topology as broken
 from tests.pki import Pki
@@ -65,6 +68,14 @@ def test_the_reference_has_every_key() -> None:
     for title, section in SECTIONS.items():
         missing = [row.key for row in section.rows if not re.search(rf"`[^`]*\b{row.key}\b[^`]*`", text)]
         assert not missing, f"docs/topology.md says nothing of {title}: {missing}"
+
+
+def test_a_row_that_nothing_holds_is_refused_as_it_is_declared() -> None:
+    """The file's value would be read, and dropped: each plan would say that nothing changes."""
+    row = Row("linger", Duration(0.1, 60), When.AT_ONCE, "how long a client that says nothing may stay")
+    with pytest.raises(AssertionError, match=r"settings\.linger: nothing holds `linger`; give its row the `field`"):
+        Section("settings", "a mapping", (row,), (RouterConfig,))
+    Section("settings", "a mapping", (replace(row, field="heartbeat_s"),), (RouterConfig,))
 
 
 def test_a_key_that_0_9_0_did_not_have_says_since_when_it_is_there() -> None:

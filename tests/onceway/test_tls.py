@@ -21,6 +21,7 @@ from chaos.live.ports import free_port
 from onceway.access.certificates import end_point, first_certificate, validity
 from onceway.access.tls import Tls, server_context
 from onceway.base.loop import run
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 from onceway.topology import ConfigError, loads
 from onceway.topology.tls import Pair, TlsProfile
@@ -310,9 +311,7 @@ def test_a_key_that_may_not_be_read_is_named_with_the_remedy(pki: Pki, monkeypat
     monkeypatch.setattr(Path, "read_text", denied)
     with pytest.raises(UsageError) as caught:
         server_context("tls.x", TlsProfile(router, key))
-    assert str(caught.value) == (
-        f"tls.x.key: {key} cannot be read: Permission denied; let the user that this process runs as read it"
-    )
+    assert str(caught.value) == f"tls.x.key: {key} cannot be read: Permission denied{let_read(PermissionError())}"
 
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[Tls, ssl.SSLObject]:

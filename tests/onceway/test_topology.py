@@ -523,8 +523,10 @@ def test_what_is_no_topology_at_all_is_said_so(text: str, expected: str) -> None
 
 
 def test_bytes_that_are_not_utf8_are_a_problem_of_the_file() -> None:
-    with pytest.raises(ConfigError, match=r"bad.yaml: not YAML: .*; save the file as UTF-8 text"):
-        topology.loads(b"network: \xff\xfe\n", "bad.yaml")
+    with pytest.raises(ConfigError, match=r"bad.yaml:2: not YAML: the byte 0xff is .*; save the file as UTF-8 text"):
+        topology.loads(b"network: n\nlinks: \xff\xfe\n", "bad.yaml")
+    with pytest.raises(ConfigError, match=r"bad.yaml:1: not YAML: .*; save the file as UTF-8 text"):
+        topology.loads("network: n\n".encode("utf-16"), "bad.yaml")
 
 
 def test_a_file_that_cannot_be_read_is_named_with_what_could_be(tmp_path: Path) -> None:
@@ -532,6 +534,15 @@ def test_a_file_that_cannot_be_read_is_named_with_what_could_be(tmp_path: Path) 
         topology.load(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
         topology.load(tmp_path)
+
+
+def test_who_may_not_read_a_topology_file_is_told_who_could(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bytes:  # root may read all
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ConfigError, match=r"n.yaml: cannot be read \(Permission denied\); let user [^;]* read it"):
+        topology.load(tmp_path / "n.yaml")
 
 
 def test_a_shipped_topology_that_is_not_there_names_those_that_are() -> None:

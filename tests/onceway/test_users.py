@@ -11,6 +11,7 @@ import pytest
 
 from amqp10.scram import HASHES, derive
 from onceway.access.users import ITERATIONS, User, Users, load_users, store_users, user_name, with_password
+from onceway.base.private import let_read
 from onceway.errors import UsageError
 
 
@@ -100,10 +101,8 @@ def test_who_cannot_read_a_file_is_told_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(UsageError) as caught:
         load_users(tmp_path / "users.json", "net.yaml: sasl.users")
-    remedy = f"let user {os.geteuid()} read it"
-    assert (
-        str(caught.value) == f"net.yaml: sasl.users: {tmp_path}/users.json cannot be read: Permission denied; {remedy}"
-    )
+    said = f"net.yaml: sasl.users: {tmp_path}/users.json cannot be read: Permission denied"
+    assert str(caught.value) == said + let_read(PermissionError())
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
