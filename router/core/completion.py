@@ -18,8 +18,7 @@ from router.core.ports import CompletionPort
 if TYPE_CHECKING:
     from router.core.address import Address
     from router.core.directory import SubscriptionEntry
-    from router.core.feeding import Feed
-    from router.core.publisher import Publisher
+    from router.core.publisher import BaseFeed, Publisher
 
 
 class Settlement:
@@ -32,8 +31,8 @@ class Settlement:
         self.ids = IntervalSet()
         self.tags: list[bytes] = []  # outgoing, of all that is settled
         self.said: list[bytes] = []  # the publisher's own, where it settled by tag
-        self.fed: dict[Feed, IntervalSet] = {}  # delivery-ids at queues that are not complete (protocol 16.12)
-        self.fed_tags: dict[tuple[Feed, bytes], None] = {}  # the same of tags
+        self.fed: dict[BaseFeed, IntervalSet] = {}  # delivery-ids at queues that are not complete (protocol 16.12)
+        self.fed_tags: dict[tuple[BaseFeed, bytes], None] = {}  # the same of tags
         self.missing: dict[str, int] = {}  # routers -> how many answers are missing
         self.holders: dict[m.SubscriptionName, None] = {}  # subscriptions that are not covered
 
@@ -53,7 +52,9 @@ class Completion:
 
     # ------------------------------------------------------------------------------------------------- what is settled
 
-    def settled(self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[Feed, IntervalSet]) -> None:
+    def settled(
+        self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[BaseFeed, IntervalSet]
+    ) -> None:
         """The publisher has settled records, which are about to be forgotten. fed: what stands for them at queues."""
         if publisher.wants_completion:
             one = self.noted.setdefault((publisher, False), Settlement(publisher))
@@ -64,7 +65,7 @@ class Completion:
             self.core.touch(self.address)
 
     def settled_tag(
-        self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+        self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
     ) -> None:
         """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
         if publisher.wants_completion:
@@ -76,14 +77,14 @@ class Completion:
 
     # ------------------------------------------------------------------------------------- queues that the topic feeds
 
-    def fed_late(self, feed: Feed) -> None:
+    def fed_late(self, feed: BaseFeed) -> None:
         """A queue is fed from now on: what is settled by tag is settled there, too (protocol 16.12.3)."""
         for one in self._of(feed.publisher):
             for outgoing in outgoing_tags(one.publisher.prefix, one.said):
                 one.fed_tags[feed, outgoing] = None
                 feed.early_tags.append(outgoing)
 
-    def fed_completed(self, feed: Feed, first_id: int, last_id: int) -> None:
+    def fed_completed(self, feed: BaseFeed, first_id: int, last_id: int) -> None:
         """These deliveries of the queue are complete."""
         for one in self._of(feed.publisher):
             ids = one.fed.get(feed)
@@ -93,7 +94,7 @@ class Completion:
                     del one.fed[feed]
                     self._check(one)
 
-    def fed_tag_completed(self, feed: Feed, tag: bytes) -> None:
+    def fed_tag_completed(self, feed: BaseFeed, tag: bytes) -> None:
         for one in self._of(feed.publisher):
             if one.fed_tags.pop((feed, tag), self) is None:
                 self._check(one)

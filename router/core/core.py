@@ -99,7 +99,7 @@ class Core:
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
         self.kinds = Kinds(self)
-        self.roll_call = RollCall(self)
+        self.roll_call = RollCall(self.members, self.publishers, self.send)
         self.keeper = Keeper(self)
         self.established = False  # every address is
         # entry of the configuration -> when a forgotten address of it last told a publisher accepted, and up to which
@@ -154,7 +154,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.proved(publisher)
+            publisher.ingress.proved(publisher)
             self.drain()
 
     def question_answered(self, port: PublisherPort, now: float) -> None:
@@ -162,7 +162,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.question_answered(publisher)
+            publisher.ingress.question_answered(publisher)
             self.drain()
 
     def transfers(
@@ -181,7 +181,7 @@ class Core:
         publisher = self.publishers.get(port)
         if publisher and tags:
             batch = Batch(first_id, tags, payloads, settled, message_format)
-            publisher.address.ingress.transfers(publisher, batch)
+            publisher.ingress.transfers(publisher, batch)
             self.drain()
 
     def part(self, port: SendingPartsPort, part: Part, now: float) -> None:
@@ -189,7 +189,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.part(publisher, part)
+            publisher.ingress.part(publisher, part)
             self.drain()
 
     def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:
@@ -198,7 +198,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.records.publisher_settled(publisher, first_id, last_id)
+            publisher.records.publisher_settled(publisher, first_id, last_id)
             if self._messages_to_self:
                 self.drain()
 
@@ -207,7 +207,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.settled_tag(publisher, tag)
+            publisher.ingress.settled_tag(publisher, tag)
             self.drain()
 
     def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
@@ -216,7 +216,7 @@ class Core:
         self.startup.publishers.pop(port, None)
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.detach(publisher, closed)
+            publisher.ingress.detach(publisher, closed)
             self.drain()
 
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
@@ -481,7 +481,7 @@ class Core:
         windows, self._windows = self._windows, {}
         for publisher in windows:
             if publisher.phase is not Phase.DROPPED:
-                publisher.address.ingress.tell_window(publisher)
+                publisher.ingress.tell_window(publisher)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
 

@@ -36,6 +36,9 @@ class Deliveries:
         self.core = address.core
         self.publishers = address.publishers.entries  # known in the network
         self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
+        # publisher -> subscriptions here to which its stream cannot be delivered as ranges, because they are not synced
+        # or hold deliveries of it that are found by tag
+        self.special: dict[bytes, dict[Subscriber, None]] = {}
         self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
         self.log: Arrivals = Arrivals(self.core.name)
         self.arrived_at = Timeline()
@@ -85,14 +88,15 @@ class Deliveries:
             for subscriber in self.subscribers.values():
                 if subscriber.passage is None:
                     self.refuse_large(subscriber, start)
-        if publisher.special_subscribers:
-            for subscriber in list(publisher.special_subscribers):
+        special = self.special[message.publisher]
+        if special:
+            for subscriber in list(special):
                 self._take_specially(subscriber, sender, start, message)
         if message.open:
             for subscriber in self.subscribers.values():
                 if subscriber.passage is not None and subscriber.passage.pass_by(start):
                     self._goes_before(subscriber.passage)
-        if publisher.special_subscribers:
+        if special:
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
         ready = list(self.ready)
@@ -635,8 +639,9 @@ class Deliveries:
         assert all(subscribers.get(each.name) is each for each in self.ready)
         assert all(ingress == core.name or ingress in core.up for ingress in self.accepts)
         for entry in publishers.values():
-            assert all(subscribers.get(each.name) is each for each in entry.special_subscribers)
-            plain = [each for each in subscribers.values() if each not in entry.special_subscribers]
+            special = self.special[entry.publisher_id]
+            assert all(subscribers.get(each.name) is each for each in special)
+            plain = [each for each in subscribers.values() if each not in special]
             assert all(each.synced.get(entry.publisher_id) == (entry.home, entry.term) for each in plain)
             assert not any(entry.publisher_id in each.irregular for each in plain)
 

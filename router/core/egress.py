@@ -116,8 +116,8 @@ class Egress:
         self.subscribers[name] = subscriber
         self.deliveries.subscribers_changed()
         core.subscribers[port] = subscriber
-        for publisher in address.publishers.entries.values():
-            publisher.special_subscribers[subscriber] = None
+        for special in self.deliveries.special.values():
+            special[subscriber] = None
         self._enter_map(subscriber, entered)
         attach.unsettled = attach.entered = None  # the port keeps the attach
         attach.timeout_s = subscriber.granted_s
@@ -486,8 +486,8 @@ class Egress:
         subscriber.presettled.clear()
         self.deliveries.ready.pop(subscriber, None)
         self.deliveries.subscribers_changed()
-        for publisher in self.address.publishers.entries.values():
-            publisher.special_subscribers.pop(subscriber, None)
+        for special in self.deliveries.special.values():
+            special.pop(subscriber, None)
         self._announce_lost(announcement, subscriber)
         self._release_all_tokens(subscriber)
         self.core.touch(self.address)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from router.core.intervals import IntervalSet
 from router.core.naming import derive_publisher_id
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
-from router.core.publisher import Batch, Publisher
+from router.core.publisher import BaseFeed, Batch, Publisher
 from router.names import EPOCH, STOLEN
 
 if TYPE_CHECKING:
@@ -68,20 +68,19 @@ class NoShares:
     def dropped(self, address: str) -> None: ...
 
 
-class Feed:
+class Feed(BaseFeed):
     """One publisher's at one queue: a CompletionPort."""
 
-    __slots__ = ("feeds", "ids", "positions", "next_id", "publisher", "queue", "early_tags", "to_settle")
+    __slots__ = ("feeds", "ids", "positions", "next_id", "queue", "to_settle")
 
     def __init__(self, feeds: Feeds, publisher: Publisher, queue: str) -> None:
+        super().__init__(publisher)
         self.feeds = feeds
-        self.publisher = publisher  # of the topic
         self.queue = queue
         self.next_id = 0
         self.ids: dict[int, int] = {}  # position at the topic -> delivery-id
         self.positions: dict[int, int | None] = {}  # the other way round; None: pre-settled
         self.to_settle = IntervalSet()  # delivery-ids
-        self.early_tags: list[bytes] = []  # settled by tag before it attached
 
     @property
     def own(self) -> Publisher | None:
@@ -122,12 +121,12 @@ class Feed:
                 self.ids[position] = delivery_id
         own = self.own
         if own is not None:
-            own.address.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
+            own.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
 
     def settle_tag(self, tag: bytes) -> None:
         own = self.own
         if own is not None:
-            own.address.ingress.settled_tag(own, tag)
+            own.ingress.settled_tag(own, tag)
 
     def forget(self, start: int, stop: int) -> None:
         """The topic's records are settled."""
@@ -144,7 +143,7 @@ class Feed:
         for first, stop in self.to_settle.take():
             live = own.live.overlap(first, stop) if own is not None else []
             if own is not None:
-                own.address.records.publisher_settled(own, first, stop - 1)
+                own.records.publisher_settled(own, first, stop - 1)
             for low, high in IntervalSet(live).missing([(first, stop)]):  # it was not ready
                 self.completed(low, high - 1)
 
@@ -164,12 +163,12 @@ class Feed:
         """The publisher of the topic is asked."""
         of = self.publisher
         of.needs_question[self] = of.questions_asked + 1
-        of.address.streams.ask(of)
+        self.feeds.address.streams.ask(of)
 
     def answered(self) -> None:
         own = self.own
         if own is not None:
-            own.address.ingress.question_answered(own)
+            own.ingress.question_answered(own)
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
@@ -296,16 +295,16 @@ class Feeds:
                                 if queue in late:
                                     self._publish(publisher, queue, a, again, wanted)
 
-    def settled_tag(self, publisher: Publisher, tag: bytes) -> list[Feed]:
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> list[BaseFeed]:
         """The publisher settles by tag. Returns at which queues, too."""
-        feeds = list(self.of.get(publisher, {}).values())
+        feeds = self.of.get(publisher, {}).values()
         for feed in feeds:
             feed.settle_tag(tag)
-        return feeds
+        return [*feeds]
 
-    def ids(self, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
+    def ids(self, publisher: Publisher, start: int, stop: int) -> dict[BaseFeed, IntervalSet]:
         """Returns the delivery-ids at the queues of these records."""
-        found: dict[Feed, IntervalSet] = {}
+        found: dict[BaseFeed, IntervalSet] = {}
         for feed in self.of.get(publisher, {}).values():
             ids = IntervalSet()
             for position in range(start, stop):
@@ -335,7 +334,7 @@ class Feeds:
     def _detach(self, feed: Feed, closed: bool) -> None:
         own = feed.own
         if own is not None:
-            own.address.ingress.detach(own, closed)
+            own.ingress.detach(own, closed)
 
     def tick(self) -> None:
         for feed, (until, closed) in list(self._lingering.items()):

@@ -15,7 +15,7 @@ from router.core import messages as m
 from router.core.directory import PublisherEntry
 from router.core.naming import derive_publisher_id, outgoing_tags, refused_epoch, tag_prefix
 from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
-from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Batch, Phase, Publisher
+from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, BaseIngress, Batch, Phase, Publisher
 from router.core.waiting import WaitingPublishers
 from router.names import (
     DETACH_FORCED,
@@ -38,14 +38,13 @@ SLACK: Final = 8
 FORGOTTEN: Final = "an operator has had this publisher forgotten"
 
 
-class Ingress:
+class Ingress(BaseIngress):
     """Publishers of one address at this router."""
 
     def __init__(self, address: Address) -> None:
+        super().__init__(address.subscriptions.entries)
         self.address = address
         self.core = address.core
-        self.publishers: dict[bytes, Publisher] = {}  # those that have claimed
-        self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
         self.waiting = WaitingPublishers(address)
 
     def handlers(self) -> m.Handlers:
@@ -94,7 +93,9 @@ class Ingress:
                 port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
                 return
         term = self._choose_term(attach, publisher_id, known.term if known else None)
-        publisher = Publisher(address, port, attach, publisher_id, unique, term)
+        publisher = Publisher(self, address.records, port, attach, publisher_id, term)
+        publisher.unsettled_window = publisher.unsettled_window or core.config.unsettled_window
+        publisher.timeout_s = address.config.publisher_expires_s
         publisher.resumes = resumes
         in_time = known is not None and not known.closed and not known.expired(core.now)
         publisher.was_known = in_time and publisher.may_resend
@@ -565,8 +566,8 @@ class Ingress:
 
     def tell_window(self, publisher: Publisher) -> None:
         """Tells the publisher's link how much may come (protocol 6.8)."""
-        messages, size, reason = publisher.window()
-        ahead, config = publisher.is_ahead, self.core.config
+        messages, size, reason = self._window(publisher)
+        ahead, config = self._is_ahead(publisher), self.core.config
         withheld = bool(reason or ahead) and self._is_credit_withheld(publisher, reason)
         could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
         if could_not and not withheld and publisher.flush_at is not None:
@@ -585,6 +586,34 @@ class Ingress:
         if ahead is not publisher.held_back:
             publisher.held_back = ahead
             cast("SendingPartsPort", publisher.port).hold_back(ahead)
+
+    def _window(self, publisher: Publisher) -> tuple[int, int, str]:
+        """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
+        address, core = self.address, self.core
+        if not self.subscriptions and address.config.no_subscribers == "hold" and not address.feeds:
+            return (0, 0, NO_SUBSCRIBERS)
+        if core.payload_bytes >= core.config.memory_limit:
+            return (0, 0, "memory limit")
+        if publisher.unsettled >= publisher.unsettled_window:
+            return (0, 0, "unsettled window")
+        messages = min(
+            core.config.window_messages - publisher.undone - publisher.held_count,
+            publisher.unsettled_window - publisher.unsettled,
+        )
+        size = core.fair_share(core.payload_bytes) - publisher.undone_bytes - publisher.held_bytes
+        if messages <= 0:
+            return (0, 0, "window")
+        if size <= 0:
+            return (0, 0, "window of bytes")
+        return (messages, size, "")
+
+    def _is_ahead(self, publisher: Publisher) -> bool:
+        """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
+        be able to answer then."""
+        if publisher.held_parts:
+            return not publisher.asked_for_proof
+        records = self.address.records
+        return bool(records.large) and records.ahead(publisher) >= self.core.config.stream_share
 
     def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
         """Says whether credit is withheld, or without a reason its session held back, for another reason than new

@@ -13,8 +13,9 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
+from router.core.directory import KeptMap
 from router.core.naming import NO_TERM
-from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
+from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach
 from router.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -23,29 +24,6 @@ if TYPE_CHECKING:
 
 SENT: Final = MapState.RECEIVED
 """The client may hold it, and has said nothing: its payload is sent again."""
-
-
-class KeptMap:
-    """A map as of a KEEP: tag -> (state, identifier; 0: the client holds none)."""
-
-    __slots__ = ("items", "number", "term")
-
-    def __init__(self, term: Term) -> None:
-        self.term = term
-        self.number = 0
-        self.items: dict[bytes, tuple[MapState, int]] = {}
-
-    def change(self, changed: list[m.KeptItem], gone: list[bytes]) -> None:
-        for tag in gone:
-            self.items.pop(tag, None)
-        holders = {identifier: tag for tag, (_, identifier) in self.items.items() if identifier}
-        for tag, state, identifier in changed:
-            former = holders.get(identifier)
-            if former is not None and former != tag and former in self.items:  # protocol 7.9.6
-                self.items[former] = (self.items[former][0], 0)
-            if identifier:
-                holders[identifier] = tag
-            self.items[tag] = (MapState(state), identifier)
 
 
 class Handover:

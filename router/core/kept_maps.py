@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.directory import SubscriptionEntry
-from router.core.keeping import KeptLink, KeptMap
+from router.core.directory import KeptMap, SubscriptionEntry
+from router.core.keeping import KeptLink
 from router.core.ports import MapState, SubscriberAttach, Term
 
 if TYPE_CHECKING:

@@ -101,8 +101,8 @@ class PublisherDirectory:
         if entry is None:
             timeout_s = self.address.config.publisher_expires_s
             entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
-            entry.special_subscribers = dict.fromkeys(self.address.deliveries.subscribers.values())
             self.entries[publisher_id] = entry
+            self.address.deliveries.special[publisher_id] = dict.fromkeys(self.address.deliveries.subscribers.values())
             local = self.address.ingress.publishers.get(publisher_id)
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.container)
@@ -355,7 +355,7 @@ class PublisherDirectory:
             if lost:
                 egress.ingress_lost(known.publisher_id)
                 egress.settle_where(known.publisher_id, lambda delivery: True)
-                del self.entries[known.publisher_id]
+                del self.entries[known.publisher_id], self.address.deliveries.special[known.publisher_id]
                 self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None

@@ -15,26 +15,25 @@ from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feed
 from router.core.intervals import IntervalSet, Range, union
-from router.core.log import RunList, Segments
+from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
-from router.core.publisher import Batch, IngressRun, Publisher, Sending
+from router.core.publisher import BaseRecords, Batch, IngressRun, Publisher, Sending
 from router.core.traffic import Accept, Data, Settle
 
 if TYPE_CHECKING:
     from router.core.address import Address
 
 
-class Records:
+class Records(BaseRecords):
     """What was sent through this router and is not settled."""
 
     def __init__(self, address: Address, first_position: int) -> None:
+        super().__init__(first_position)
         self.address = address
         self.core = address.core
         self.subscriptions = address.subscriptions.entries  # known in the network
-        self.log = Segments(first_position)
         self.runs: RunList[IngressRun] = RunList()  # by position
-        self.undone = IntervalSet()
         self.accepted_by_leavers = IntervalSet()  # undone, but a subscription that has left since had accepted it
         self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing

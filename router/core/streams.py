@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
-from router.core.feeding import Feed
 from router.core.messages import SubscriptionName
-from router.core.publisher import FLUSH, Phase, Publisher
+from router.core.publisher import FLUSH, BaseFeed, Phase, Publisher
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -69,13 +68,13 @@ class Streams:
         self.ask(publisher)
         self.core.roll_call.check_asked()
 
-    def _serve(self, publisher: Publisher, name: SubscriptionName | Feed | None) -> None:
+    def _serve(self, publisher: Publisher, name: SubscriptionName | BaseFeed | None) -> None:
         if publisher.needs_question.pop(name, None) is None:
             return
         if name is FLUSH:
             self._flush(publisher)
             return
-        if isinstance(name, Feed):
+        if isinstance(name, BaseFeed):
             name.answered()
             return
         publisher.needs_call.pop(name, None)
@@ -209,6 +208,7 @@ class Streams:
             assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
             assert all(home in self.address.records.awaited for home in publisher.covered)
             assert all(
-                name is FLUSH or isinstance(name, Feed) or name in subscriptions for name in publisher.needs_question
+                name is FLUSH or isinstance(name, BaseFeed) or name in subscriptions
+                for name in publisher.needs_question
             )
             assert publisher.needs_call.keys() <= publisher.needs_question.keys()

@@ -305,9 +305,9 @@ class Subscriber:
     def classify(self, entry: PublisherEntry) -> None:
         """Notes whether this publisher's stream can be delivered to it as ranges."""
         if self.synced.get(entry.publisher_id) == (entry.home, entry.term) and entry.publisher_id not in self.irregular:
-            entry.special_subscribers.pop(self, None)
+            self.deliveries.special[entry.publisher_id].pop(self, None)
         else:
-            entry.special_subscribers[self] = None
+            self.deliveries.special[entry.publisher_id][self] = None
 
     # ---------------------------------------------------------------------------------------------------- what goes out
 

@@ -29,9 +29,8 @@ _REASONS: Final[dict[str, WaitingReason]] = {
 }
 
 
-def why(publisher: Publisher) -> Waiting | None:
+def why(address: Address, publisher: Publisher) -> Waiting | None:
     """Returns what the publisher waits for; None if it has credit, and outcomes may come."""
-    address = publisher.address
     core = address.core
     reason = publisher.no_credit_reason
     if not core.may_accept(address) and (publisher.undone or reason):
@@ -112,7 +111,7 @@ class WaitingPublishers:
                 self._told.pop(publisher, None)
             elif now >= since + TOLD_AFTER_S:
                 self.since[publisher] = now
-                waiting = why(publisher)
+                waiting = why(self.address, publisher)
                 if waiting is None:
                     self.note(publisher, False)
                 elif not waiting.is_like(self._told.get(publisher)):

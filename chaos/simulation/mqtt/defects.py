@@ -14,7 +14,7 @@ from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import BaseFeed, Phase, Publisher
 from router.core.queue.records import QueueRecords
 from router.core.startup import Startup
 from router.mqtt.publisher import MqttPublisher
@@ -36,7 +36,7 @@ ASK = Completion._ask
 
 
 def unknown_is_complete(
-    self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+    self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
 ) -> None:
     if recorded:
         SETTLED_TAG(self, publisher, tag, outgoing, feeds, recorded=recorded)

@@ -114,8 +114,7 @@ class Nobody(Consumer):
         delivery = Irregular(tag, State.ACCEPTED)
         delivery.rejected = rejected
         self.enter(delivery)
-        publisher = self.address.publishers.entries[delivery.publisher_id]
-        publisher.special_subscribers[self] = None
+        self.deliveries.special[delivery.publisher_id][self] = None
         if ingress is not None:
             delivery.ingress, delivery.ingress_position = ingress, position
             self.by_sync.setdefault(ingress, {})[position] = delivery

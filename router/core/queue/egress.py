@@ -77,8 +77,8 @@ class QueueEgress(Egress):
         if nobody is not None and not nobody.irregular:
             del self.subscribers[NOBODY]
             self.deliveries.subscribers_changed()
-            for publisher in self.address.publishers.entries.values():
-                publisher.special_subscribers.pop(nobody, None)
+            for special in self.deliveries.special.values():
+                special.pop(nobody, None)
 
     def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
         """What it has accepted is remembered, and ingresses that may not have read it are told before they hear of the
@@ -87,8 +87,8 @@ class QueueEgress(Egress):
         if nobody is None:
             nobody = self.subscribers[NOBODY] = Nobody(self.address)
             self.deliveries.subscribers_changed()
-            for publisher in self.address.publishers.entries.values():
-                publisher.special_subscribers[nobody] = None
+            for special in self.deliveries.special.values():
+                special[nobody] = None
         assert isinstance(nobody, Nobody)
         for publisher_id in nobody.take_over(subscriber):
             entry = self.address.publishers.entries[publisher_id]
