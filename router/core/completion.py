@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from router.core import messages as m
+from router.core.base import BaseAddress
+from router.core.finishing import Finishing
 from router.core.intervals import IntervalSet
 from router.core.naming import outgoing_tags
 from router.core.ports import CompletionPort
 
 if TYPE_CHECKING:
-    from router.core.address import Address
     from router.core.directory import SubscriptionEntry
     from router.core.publisher import BaseFeed, Publisher
 
@@ -40,9 +41,10 @@ class Settlement:
 class Completion:
     """Those of one address."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, finishing: Finishing) -> None:
         self.address = address
         self.core = address.core
+        self.finishing = finishing
         # in this turn; True: by tags of which this router knows nothing
         self.noted: dict[tuple[Publisher, bool], Settlement] = {}
         self._open: dict[Publisher, dict[Settlement, None]] = {}
@@ -109,7 +111,7 @@ class Completion:
     def _begin(self, one: Settlement, routers: list[str]) -> None:
         self._open.setdefault(one.publisher, {})[one] = None
         covered = one.publisher.covered
-        for name, entry in self.address.subscriptions.entries.items():
+        for name, entry in self.address.known_subscriptions.items():
             if entry.home is None or name not in covered.get(entry.home, ()):
                 one.holders[name] = None
         self._ask(one, routers)
@@ -118,7 +120,7 @@ class Completion:
     def _ask(self, one: Settlement, routers: list[str]) -> None:
         for router in routers:
             one.missing[router] = one.missing.get(router, 0) + 1
-        self.address.finishing.ask(routers, True, partial(self._answered, one))
+        self.finishing.ask(routers, True, partial(self._answered, one))
 
     def _answered(self, one: Settlement, router: str) -> None:
         one.missing[router] -= 1
@@ -163,7 +165,7 @@ class Completion:
         if not of_publisher:
             del self._open[publisher]
         self.core.touch(self.address)  # the address may be empty now
-        self.address.records.completed(publisher, one.tags)
+        publisher.records.completed(publisher, one.tags)
         if publisher.link_gone is not None:
             return
         port = cast("CompletionPort", publisher.port)
@@ -196,7 +198,7 @@ class Completion:
         return [one for each in self._open.values() for one in each]
 
     def check_invariants(self) -> None:
-        entries = self.address.subscriptions.entries
+        entries = self.address.known_subscriptions
         for one in self._all():
             assert not one.publisher.dropped
             waits = one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from router.core import messages as m
-
-if TYPE_CHECKING:
-    from router.core.address import Address
+from router.core.base import BaseAddress
+from router.core.kept_maps import Kept
 
 
 class Finishing:
     """Those of one address. Several may be open; each is answered for itself."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, kept: Kept) -> None:
         self.address = address
         self.core = address.core
+        self.kept = kept
         self._number = 0
         self._open: dict[int, Callable[[str], None]] = {}
         self._missing: dict[int, dict[str, None]] = {}
@@ -44,7 +43,7 @@ class Finishing:
     def on_finish(self, sender: str, message: m.Finish) -> None:
         answer = m.Finished(self.address.name, message.number, message.settled)
         if message.settled:
-            self.address.kept.when_finished(partial(self.core.send_to, sender, answer))
+            self.kept.when_finished(partial(self.core.send_to, sender, answer))
         else:
             self.core.send_to(sender, answer)
 

@@ -99,10 +99,20 @@ class BaseIngress:
 
     def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry]) -> None:
         self.subscriptions = subscriptions  # known in the network
-        self.publishers: dict[bytes, Publisher] = {}  # those that have claimed
-        self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
 
-    def attach(self, port: PublisherPort, attach: PublisherAttach) -> None:
+    def ask_again(self, publisher: Publisher) -> None:
+        raise NotImplementedError
+
+    def wants_proof(self, publisher: Publisher) -> None:
+        raise NotImplementedError
+
+    def take_turn(self, publisher: Publisher) -> None:
+        raise NotImplementedError
+
+    def drop(self, publisher: Publisher, epoch: int) -> None:
+        raise NotImplementedError
+
+    def forget(self, publisher_id: bytes, incarnation: int) -> None:
         raise NotImplementedError
 
     def proved(self, publisher: Publisher) -> None:
