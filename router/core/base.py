@@ -7,7 +7,7 @@ Names go in one direction. A part of an address knows a `BaseCore`, a `BaseAddre
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from router.config import SHARED, RouterConfig, is_dynamic
@@ -20,7 +20,7 @@ from router.core.holding import NETWORK, Holding
 from router.core.intervals import OPEN
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
-from router.core.ports import Outcome, PublisherAttach, PublisherPort, Shares, SubscriberAttach, SubscriberPort, Term
+from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Publisher
 from router.core.queue.free import Kind
 from router.core.recovery import Recovery, RecoveryTimes
@@ -41,11 +41,33 @@ class Send(Protocol):
     def __call__(self, peers: tuple[str, ...], message: m.Message) -> None: ...
 
 
+class Shares:
+    """Which queues topics may feed (protocol 16.12); here, no topic feeds a queue."""
+
+    def queues_of(self, topic: str) -> Collection[str]:
+        """Returns the queues that a topic may feed, as far as this router knows them."""
+        return ()
+
+    def topics_of(self, queue: str) -> list[str]:
+        """Returns the topics that may feed a queue."""
+        return []
+
+    def is_declared(self, queue: str) -> bool:
+        """Says whether the file names the queue: it is fed without consumers, too."""
+        return False
+
+    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
+        """Returns the queues that a message of the topic goes to, if they are fed."""
+        return ()
+
+    def created(self, address: str) -> None: ...
+    def dropped(self, address: str) -> None: ...
+
+
 class BaseCore:
     """The core of one router, as its addresses know it."""
 
     kinds: Kinds
-    shares: Shares  # which queues topics feed (protocol 16.12)
     times: RecoveryTimes
 
     def __init__(
@@ -81,6 +103,7 @@ class BaseCore:
         self.ends_at: Callable[[bytes], int | None] = _never
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
+        self.shares = Shares()
         self.payload_bytes = 0  # kept in records and arrival logs
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
         self.feeding = topics_of(config)
@@ -141,21 +164,14 @@ class BaseCore:
     def window_changed(self, publisher: Publisher) -> None:
         self._windows[publisher] = None
 
-    def drain(self) -> None:
-        """Handles the messages to oneself."""
-        raise NotImplementedError
+    def drain(self) -> None: ...
 
     def address(self, name: str, user: str = NETWORK) -> BaseAddress:
         raise NotImplementedError
 
-    def forget(self, address: BaseAddress) -> None:
-        raise NotImplementedError
-
-    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
-        raise NotImplementedError
-
-    def subscriber_credit(self, port: SubscriberPort, now: float) -> None:
-        raise NotImplementedError
+    def forget(self, address: BaseAddress) -> None: ...
+    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None: ...
+    def subscriber_credit(self, port: SubscriberPort, now: float) -> None: ...
 
     def subscriber_disposition(
         self,
@@ -166,14 +182,12 @@ class BaseCore:
         settled: bool,
         now: float,
         why: bytes = b"",
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
     def detach_subscriber(self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True) -> Term | None:
         raise NotImplementedError
 
-    def send_hello(self, peer: str) -> None:
-        raise NotImplementedError
+    def send_hello(self, peer: str) -> None: ...
 
     # ------------------------------------------------------------------------------------------------------- recovering
 
@@ -284,23 +298,12 @@ class BaseAddress:
         """Returns of the data of an entry what its owner has given."""
         return data
 
-    def attach_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
-        raise NotImplementedError
-
-    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> None:
-        raise NotImplementedError
-
-    def router_up(self, router: str) -> None:
-        raise NotImplementedError
-
-    def router_down(self, router: str) -> None:
-        raise NotImplementedError
-
-    def keeper_changed(self) -> None:
-        raise NotImplementedError
-
-    def feed_late(self, queue: str) -> None:
-        raise NotImplementedError
+    def attach_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None: ...
+    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> None: ...
+    def router_up(self, router: str) -> None: ...
+    def router_down(self, router: str) -> None: ...
+    def keeper_changed(self) -> None: ...
+    def feed_late(self, queue: str) -> None: ...
 
     def holders(self) -> Iterator[SubscriptionEntry]:
         raise NotImplementedError

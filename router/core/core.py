@@ -1,9 +1,9 @@
 """The exactly-once protocol of one router, for all its addresses (protocol 1 to 10, 12), sans-IO.
 
 The links of clients, messages of other routers, and time drive it. It knows terms, tags, positions and which routers
-are in session; it knows no AMQP, no path to a router, and has no clock of its own. What addresses share is here:
-sessions with other routers, messages to oneself (protocol 3.3), memory. HELLO, booting and recovering (protocol 4) are
-in `router.core.startup`. One address is `router.core.address`.
+are in session; it knows no AMQP, no path to a router, and has no clock of its own. What addresses share is in
+`router.core.base`: messages to other routers and to oneself (protocol 3.3), memory. HELLO, booting and recovering
+(protocol 4) are in `router.core.startup`. One address is `router.core.address`.
 
 One handler runs at a time. After a turn of handlers the owner calls `flush`: acceptances, settlements and windows go
 out then, in ranges.
@@ -24,7 +24,6 @@ from router.core.holding import NETWORK, octets_of_address
 from router.core.kinds import Kinds
 from router.core.ports import (
     BrowserPort,
-    NoShares,
     Outcome,
     Part,
     PublisherAttach,
@@ -79,7 +78,6 @@ class Core(BaseCore):
         self.connections_hold: Callable[[], Counter[str]] = Counter  # octets by user, for `check_invariants`
         self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
         self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
-        self.shares = NoShares()
         self._over_limit = False
         self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
         self._resumed_at = now

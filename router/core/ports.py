@@ -12,7 +12,7 @@ publisher, and the outgoing tag towards a subscriber (protocol 1.7). Read `route
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple, Protocol
@@ -423,45 +423,3 @@ class PartsPort(SubscriberPort, Protocol):
 
     def abort(self) -> None:
         """It is void, and settled at both sides (AMQP 2.6.14)."""
-
-
-class Shares(Protocol):
-    """Which queues topics may feed."""
-
-    def queues_of(self, topic: str) -> Collection[str]:
-        """Returns the queues that a topic may feed, as far as this router knows them."""
-
-    def topics_of(self, queue: str) -> list[str]:
-        """Returns the topics that may feed a queue."""
-
-    def is_declared(self, queue: str) -> bool:
-        """Says whether the file names the queue: it is fed without consumers, too."""
-
-    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
-        """Returns the queues that a message of the topic goes to, if they are fed."""
-
-    def created(self, address: str) -> None:
-        """This router knows of an address."""
-
-    def dropped(self, address: str) -> None:
-        """This router has forgotten an address."""
-
-
-class NoShares:
-    """No topic feeds a queue."""
-
-    def queues_of(self, topic: str) -> Collection[str]:
-        return ()
-
-    def topics_of(self, queue: str) -> list[str]:
-        return []
-
-    def is_declared(self, queue: str) -> bool:
-        return False
-
-    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
-        return ()
-
-    def created(self, address: str) -> None: ...
-
-    def dropped(self, address: str) -> None: ...

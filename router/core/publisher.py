@@ -81,17 +81,10 @@ class BaseRecords:
         self.log = Segments(first_position)
         self.undone = IntervalSet()
 
-    def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None:
-        raise NotImplementedError
-
-    def completed(self, publisher: Publisher, tags: list[bytes]) -> None:
-        raise NotImplementedError
-
-    def check(self, ranges: list[Range]) -> None:
-        raise NotImplementedError
-
-    def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None:
-        raise NotImplementedError
+    def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None: ...
+    def completed(self, publisher: Publisher, tags: list[bytes]) -> None: ...
+    def check(self, ranges: list[Range]) -> None: ...
+    def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None: ...
 
 
 class BaseIngress:
@@ -100,50 +93,21 @@ class BaseIngress:
     def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry]) -> None:
         self.subscriptions = subscriptions  # known in the network
 
-    def ask_again(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def wants_proof(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def take_turn(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def drop(self, publisher: Publisher, epoch: int) -> None:
-        raise NotImplementedError
-
-    def forget(self, publisher_id: bytes, incarnation: int) -> None:
-        raise NotImplementedError
-
-    def proved(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def ask(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def question_answered(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def called(self, publisher: Publisher, number: int) -> None:
-        raise NotImplementedError
-
-    def vouching_changed(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def transfers(self, publisher: Publisher, batch: Batch) -> None:
-        raise NotImplementedError
-
-    def part(self, publisher: Publisher, part: Part) -> None:
-        raise NotImplementedError
-
-    def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
-        raise NotImplementedError
-
-    def tell_window(self, publisher: Publisher) -> None:
-        raise NotImplementedError
-
-    def detach(self, publisher: Publisher, closed: bool) -> None:
-        raise NotImplementedError
+    def ask_again(self, publisher: Publisher) -> None: ...
+    def wants_proof(self, publisher: Publisher) -> None: ...
+    def take_turn(self, publisher: Publisher) -> None: ...
+    def drop(self, publisher: Publisher, epoch: int) -> None: ...
+    def forget(self, publisher_id: bytes, incarnation: int) -> None: ...
+    def proved(self, publisher: Publisher) -> None: ...
+    def ask(self, publisher: Publisher) -> None: ...
+    def question_answered(self, publisher: Publisher) -> None: ...
+    def called(self, publisher: Publisher, number: int) -> None: ...
+    def vouching_changed(self, publisher: Publisher) -> None: ...
+    def transfers(self, publisher: Publisher, batch: Batch) -> None: ...
+    def part(self, publisher: Publisher, part: Part) -> None: ...
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> None: ...
+    def tell_window(self, publisher: Publisher) -> None: ...
+    def detach(self, publisher: Publisher, closed: bool) -> None: ...
 
 
 class BaseFeed:
@@ -155,75 +119,22 @@ class BaseFeed:
         self.publisher = publisher  # of the topic
         self.early_tags: list[bytes] = []  # settled by tag before it attached
 
-    def answered(self) -> None:
-        raise NotImplementedError
+    def answered(self) -> None: ...
 
 
 class Publisher:
     """A publisher's attachment at this router."""
 
     __slots__ = (
-        "asked_for_proof",
-        "asked_together",
-        "brought_epoch",
-        "brought_incarnation",
-        "brought_map",
-        "claim_call",
-        "connection",
-        "container",
-        "covered",
-        "credit_withheld",
-        "destinations",
-        "expected",
-        "flush_at",
-        "held",
-        "held_back",
-        "held_bytes",
-        "held_count",
-        "held_parts",
-        "here",
-        "incarnation",
-        "ingress",
-        "link_gone",
-        "live",
-        "mode_first",
-        "name",
-        "needs_call",
-        "needs_question",
-        "no_credit_reason",
-        "no_credit_since",
-        "overtaken",
-        "phase",
-        "port",
-        "prefix",
-        "presented",
-        "proof_outdated",
-        "publisher_id",
-        "questions_answered",
-        "questions_asked",
-        "records",
-        "repeats",
-        "resumes",
-        "runs",
-        "sent_new",
-        "settled_tags",
-        "slack",
-        "tags",
-        "term",
-        "timeout_s",
-        "uncovered",
-        "undone",
-        "undone_bytes",
-        "unfinished",
-        "unique",
-        "unknown",
-        "unsettled",
-        "used_tags",
-        "unsettled_window",
-        "waiting",
-        "wants_completion",
-        "was_known",
-    )
+        "asked_for_proof", "asked_together", "brought_epoch", "brought_incarnation", "brought_map", "claim_call",
+        "connection", "container", "covered", "credit_withheld", "destinations", "expected", "flush_at", "held",
+        "held_back", "held_bytes", "held_count", "held_parts", "here", "incarnation", "ingress", "link_gone", "live",
+        "mode_first", "name", "needs_call", "needs_question", "no_credit_reason", "no_credit_since", "overtaken",
+        "phase", "port", "prefix", "presented", "proof_outdated", "publisher_id", "questions_answered",
+        "questions_asked", "records", "repeats", "resumes", "runs", "sent_new", "settled_tags", "slack", "tags", "term",
+        "timeout_s", "uncovered", "undone", "undone_bytes", "unfinished", "unique", "unknown", "unsettled", "used_tags",
+        "unsettled_window", "waiting", "wants_completion", "was_known",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -429,26 +340,19 @@ class _DetachedPort:
     __slots__ = ()
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None: ...
-
     def ready(self) -> None: ...
 
     def set_window(self, messages: int, size: int, reason: str) -> int:
         return 0
 
     def waiting(self, waiting: Waiting | None) -> None: ...
-
     def ask(self) -> None: ...
-
     def hold_back(self, held: bool) -> None: ...
-
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None: ...
-
     def answer_map_part(self) -> None: ...
-
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None: ...
-
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None: ...
 
 

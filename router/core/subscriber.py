@@ -52,29 +52,17 @@ class BaseDeliveries:
         self.arrived_at = Timeline()
         self.counters = address.counters
 
-    def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
-        raise NotImplementedError
+    def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None: ...
 
     def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
         raise NotImplementedError
 
-    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None:
-        raise NotImplementedError
-
-    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
-        raise NotImplementedError
-
-    def moved(self, body: Body) -> None:
-        raise NotImplementedError
-
-    def refuse_large(self, subscriber: Subscriber, position: int) -> None:
-        raise NotImplementedError
-
-    def need_again(self, position: int) -> None:
-        raise NotImplementedError
-
-    def give_up(self, subscriber: Subscriber, why: str) -> None:
-        raise NotImplementedError
+    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None: ...
+    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None: ...
+    def moved(self, body: Body) -> None: ...
+    def refuse_large(self, subscriber: Subscriber, position: int) -> None: ...
+    def need_again(self, position: int) -> None: ...
+    def give_up(self, subscriber: Subscriber, why: str) -> None: ...
 
 
 class SentRun(Run):
@@ -91,53 +79,13 @@ class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "address",
-        "answered",
-        "born",
-        "bound",
-        "brought_epoch",
-        "brought_map",
-        "by_delivery_id",
-        "by_sync",
-        "cursor",
-        "data",
-        "deliveries",
-        "expires",
-        "expiry_policy",
-        "filled_placeholders",
-        "gap",
-        "granted_s",
-        "history",
-        "irregular",
-        "joined",
-        "kind",
-        "known",
-        "listing_incomplete",
-        "longest_s",
-        "marks",
-        "name",
-        "over_at",
-        "owes",
-        "passage",
-        "port",
-        "presettled",
-        "rejected",
-        "released",
-        "resumes_only",
-        "selecting",
-        "sent_ids",
-        "sent_positions",
-        "settled_mode",
-        "settled_on_wire",
-        "settles_on_accept",
-        "skip",
-        "sync_queue",
-        "synced",
-        "term",
-        "to_resume",
-        "unsettled",
-        "waiting",
-    )
+        "address", "answered", "born", "bound", "brought_epoch", "brought_map", "by_delivery_id", "by_sync", "cursor",
+        "data", "deliveries", "expires", "expiry_policy", "filled_placeholders", "gap", "granted_s", "history",
+        "irregular", "joined", "kind", "known", "listing_incomplete", "longest_s", "marks", "name", "over_at", "owes",
+        "passage", "port", "presettled", "rejected", "released", "resumes_only", "selecting", "sent_ids",
+        "sent_positions", "settled_mode", "settled_on_wire", "settles_on_accept", "skip", "sync_queue", "synced",
+        "term", "to_resume", "unsettled", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, deliveries: BaseDeliveries, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
