@@ -19,18 +19,9 @@ class PublisherEntry:
     """A publisher (protocol 2.1)."""
 
     __slots__ = (
-        "closed",
-        "forgotten",
-        "home",
-        "incarnation",
-        "made_by",
-        "newer_incarnation_since",
-        "publisher_id",
-        "real",
-        "since",
-        "term",
-        "timeout_s",
-    )
+        "closed", "forgotten", "home", "incarnation", "made_by", "newer_incarnation_since", "publisher_id", "real",
+        "since", "term", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -108,25 +99,9 @@ class SubscriptionEntry:
     """
 
     __slots__ = (
-        "born",
-        "created_at",
-        "data",
-        "declared",
-        "doubted_since",
-        "gap",
-        "home",
-        "in_time",
-        "kept",
-        "last_home",
-        "name",
-        "owed",
-        "recalled_by",
-        "resumed",
-        "since",
-        "syncing",
-        "term",
-        "timeout_s",
-    )
+        "born", "created_at", "data", "declared", "doubted_since", "gap", "home", "in_time", "kept", "last_home",
+        "name", "owed", "recalled_by", "resumed", "since", "syncing", "term", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,
