@@ -74,11 +74,14 @@ def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
 
 
 def _core(core: Core) -> dict[str, Any]:
-    return {
-        "attached": 0,
-        "publishers": dict(sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))),
-        "subscribers": dict(sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))),
-    }
+    """The tables are sorted in their place: parts of addresses have them, too."""
+    publishers = sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))
+    subscribers = sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))
+    core.publishers.clear()
+    core.publishers.update(publishers)
+    core.subscribers.clear()
+    core.subscribers.update(subscribers)
+    return {"attached": 0}
 
 
 def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
