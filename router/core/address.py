@@ -9,7 +9,7 @@ Addresses know nothing of each other. A part knows those parts that its construc
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
 - `egress`: subscriptions attach here, are answered, resume, and go.
 
-Read `router.core.core` for what all addresses share.
+Read `router.core.base` for what all addresses share.
 """
 
 from __future__ import annotations
