@@ -52,7 +52,7 @@ class Address(BaseAddress):
         self.finishing = Finishing(self, self.kept)
         self.publishers = PublisherDirectory(self)
         self.deliveries = self.DELIVERIES(self, self.publishers)
-        self.egress = self.EGRESS(self, self.deliveries, self.kept, subscribers)
+        self.egress = self.EGRESS(self, self.deliveries, self.kept)
         self.publishers.egress = self.deliveries.egress = self.egress
         self.completion = Completion(self, self.finishing)
         self.feeds = Feeds(self, self.completion)

@@ -16,7 +16,7 @@ from router.core.counters import BROKEN
 from router.core.deliveries import Deliveries
 from router.core.directory import Gap, SubscriptionEntry
 from router.core.irregular import Entered, Irregular, Resume, State
-from router.core.keeping import Attached, KeptLink
+from router.core.keeping import KeptLink
 from router.core.kept_maps import Kept
 from router.core.large import STREAM_IDLE_S
 from router.core.map_parts import enter
@@ -53,13 +53,12 @@ class Egress:
 
     SUBSCRIBER: ClassVar[type[Subscriber]] = Subscriber
 
-    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept, attached: Attached) -> None:
+    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept) -> None:
         self.address = address
         self.core = address.core
         self.deliveries = deliveries
         self.subscribers = deliveries.subscribers  # attached here
         self.kept = kept
-        self.attached = attached  # at this router
 
     def handlers(self) -> m.Handlers:
         return {m.Joined: self.on_joined}
@@ -118,7 +117,7 @@ class Egress:
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
         self.deliveries.subscribers_changed()
-        self.attached[port] = subscriber
+        self.kept.subscribers[port] = subscriber
         for special in self.deliveries.special.values():
             special[subscriber] = None
         self._enter_map(subscriber, entered)
@@ -424,7 +423,7 @@ class Egress:
 
         expiring: the subscription's timeout starts now (protocol 8.3).
         """
-        self.attached.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         if closed or (expiring and subscriber.expiry_policy != "never" and subscriber.granted_s <= 0):
             self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
             return
@@ -445,7 +444,7 @@ class Egress:
 
     def drop(self, subscriber: Subscriber, condition: str, known: Term | None, why_broken: str = MISSED) -> None:
         """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
-        self.attached.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
         description = WHY.get(condition, why_broken)
         # protocol 5.3: a plain client needs to be told that it is closed
@@ -474,7 +473,7 @@ class Egress:
 
     def give_up(self, subscriber: Subscriber, why: str) -> None:
         """Its link is in the middle of a large delivery that does not go on (protocol 6.12.16)."""
-        self.attached.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         subscriber.port.detach(DETACH_FORCED, why, {}, False)
         self._orphan(subscriber)
 

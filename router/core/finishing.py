@@ -18,7 +18,6 @@ class Finishing:
 
     def __init__(self, address: BaseAddress, kept: Kept) -> None:
         self.address = address
-        self.core = address.core
         self.kept = kept
         self._number = 0
         self._open: dict[int, Callable[[str], None]] = {}
@@ -38,14 +37,14 @@ class Finishing:
             return
         self._number += 1
         self._open[self._number], self._missing[self._number] = answered, missing
-        self.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
+        self.address.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
 
     def on_finish(self, sender: str, message: m.Finish) -> None:
         answer = m.Finished(self.address.name, message.number, message.settled)
         if message.settled:
-            self.kept.when_finished(partial(self.core.send_to, sender, answer))
+            self.kept.when_finished(partial(self.address.core.send_to, sender, answer))
         else:
-            self.core.send_to(sender, answer)
+            self.address.core.send_to(sender, answer)
 
     def on_finished(self, sender: str, message: m.Finished) -> None:
         self._answered(message.number, sender)
@@ -57,7 +56,7 @@ class Finishing:
         answered = self._open[number]
         if not missing:
             del self._open[number], self._missing[number]
-            self.core.touch(self.address)  # the address may be empty now
+            self.address.core.touch(self.address)  # the address may be empty now
         answered(router)
 
     def router_down(self, router: str) -> None:

@@ -48,8 +48,6 @@ class Ingress(BaseIngress):
         self.streams = streams
         self.turns = turns
         self.records = streams.records
-        self.completion = streams.completion
-        self.feeds = streams.records.feeds
         self.publishers = address.attached_publishers
         self.proving = address.proving
         self.address = address
@@ -322,8 +320,8 @@ class Ingress(BaseIngress):
         if publisher.waiting or publisher.phase is not Phase.CLAIMING:
             return
         publisher.phase = Phase.READY
-        self.feeds.look(publisher)
-        self.completion.check(publisher)
+        self.records.feeds.look(publisher)
+        self.streams.completion.check(publisher)
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
         if publisher.link_gone is None:
@@ -377,7 +375,7 @@ class Ingress(BaseIngress):
         elif part.first and turns.holder is not publisher:
             self._hold_part(publisher, part)
             turns.want(publisher)
-        elif part.first and (publisher.uncovered or self.feeds):
+        elif part.first and (publisher.uncovered or self.records.feeds):
             self.ask_again(publisher)  # it will cover them, or its link will be one that joins (MQTT's topics do)
         elif part.first:
             self._take(publisher, Batch(part.delivery_id, [part.tag], [part.payload], False, 0, begins=True))
@@ -458,8 +456,8 @@ class Ingress(BaseIngress):
         recorded = not expected and self.records.settled_tag(publisher, outgoing[0])
         if expected or (publisher.unknown and not recorded):
             self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
-        feeds = self.feeds.settled_tag(publisher, outgoing[0])
-        self.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
+        feeds = self.records.feeds.settled_tag(publisher, outgoing[0])
+        self.streams.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
 
     # ---------------------------------------------------------------------------------------------------------- routers
 
@@ -503,7 +501,7 @@ class Ingress(BaseIngress):
 
     def _leave(self, publisher: Publisher, *, closed: bool) -> None:
         """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
-        self.feeds.drop(publisher, closed=closed)
+        self.records.feeds.drop(publisher, closed=closed)
         self._drop_records(publisher)
         name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
         if closed:
@@ -551,11 +549,11 @@ class Ingress(BaseIngress):
         """The publisher's unsettled map is now the only authority (protocol 8.4)."""
         # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
         self.records.flush()
-        self.feeds.drop(publisher, closed=False)
+        self.records.feeds.drop(publisher, closed=False)
         publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.records.drop_all(publisher)
-        self.completion.drop(publisher)
+        self.streams.completion.drop(publisher)
         self.turns.drop(publisher)
         self.core.roll_call.check_asked()
 
@@ -591,7 +589,7 @@ class Ingress(BaseIngress):
     def _window(self, publisher: Publisher) -> tuple[int, int, str]:
         """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
         address, core = self.address, self.core
-        if not self.subscriptions and address.config.no_subscribers == "hold" and not self.feeds:
+        if not self.subscriptions and address.config.no_subscribers == "hold" and not self.records.feeds:
             return (0, 0, NO_SUBSCRIBERS)
         if core.payload_bytes >= core.config.memory_limit:
             return (0, 0, "memory limit")

@@ -31,7 +31,6 @@ class Records(BaseRecords):
         self.core = address.core
         self.feeds = feeds
         self.turns = turns
-        self.publishers = address.attached_publishers
         self.subscriptions = address.known_subscriptions  # known in the network
         self.runs: RunList[IngressRun] = RunList()  # by position
         self.accepted_by_leavers = IntervalSet()  # undone, but a subscription that has left since had accepted it
@@ -471,7 +470,7 @@ class Records(BaseRecords):
         ranges = self.settled.take()
         if self.reached:
             self.core.multicast(self.reached, Settle(self.address.name, ranges))
-            publishers = self.publishers.values()
+            publishers = self.address.attached_publishers.values()
             if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
 
@@ -580,11 +579,11 @@ class Records(BaseRecords):
     @property
     def counted_bytes(self) -> int:
         """Returns how many bytes of payload are kept here."""
-        lives = [(each, live) for each in self.publishers.values() for live in each.live]
+        lives = [(each, live) for each in self.address.attached_publishers.values() for live in each.live]
         return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.positions(*live))
 
     def check_invariants(self) -> None:
-        publishers = self.publishers.values()
+        publishers = self.address.attached_publishers.values()
         for each in (self.undone, self.accepted_by_leavers, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
         assert self.accepted_by_leavers.within(self.undone)

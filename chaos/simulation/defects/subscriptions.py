@@ -34,7 +34,7 @@ def accept_by_tag(self: Records, sender: str, message: Accept) -> None:
 
 def waits_for_itself_only(self: Egress, port: SubscriberPort, attach: SubscriberAttach) -> None:
     EGRESS_ATTACH(self, port, attach)
-    subscriber = self.attached.get(port)
+    subscriber = self.kept.subscribers.get(port)
     if subscriber is not None:
         subscriber.waiting = {self.core.name: None}
 

@@ -10,7 +10,6 @@ from router.core.deliveries import Deliveries
 from router.core.egress import Egress
 from router.core.intervals import count
 from router.core.irregular import Entered, State
-from router.core.keeping import Attached
 from router.core.kept_maps import Kept
 from router.core.queue.consumer import NOBODY, Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
@@ -26,8 +25,8 @@ class QueueEgress(Egress):
 
     SUBSCRIBER: ClassVar[type[Subscriber]] = Consumer
 
-    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept, attached: Attached) -> None:
-        super().__init__(address, deliveries, kept, attached)
+    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept) -> None:
+        super().__init__(address, deliveries, kept)
         self.queue_deliveries = cast(QueueDeliveries, deliveries)
 
     def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:

@@ -108,7 +108,7 @@ class QueueRecords(Records):
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
-        publisher = self.publishers.get(message.publisher)
+        publisher = self.address.attached_publishers.get(message.publisher)
         entry = self.entry_of(sender, message.name, message.subscription_term)
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
@@ -538,7 +538,7 @@ class QueueRecords(Records):
         assert self.repeated.within(self.undone)
         assert self.doubted.within(self.undone)
         assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
-        assert self.doubts.keys() >= set(self.publishers.values())
+        assert self.doubts.keys() >= set(self.address.attached_publishers.values())
         assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
