@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from router.config import AddressConfig, RouterConfig
-from router.core.core import Core, Send
+from router.core.base import Send
+from router.core.core import Core
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
 from router.peers.wire import decode, encode

@@ -46,7 +46,7 @@ def under_todays_names() -> None:
 
     sys.modules["router.core.naming"] = directory
     looks: Any = reports
-    looks.of_publisher = lambda publisher: publisher.status()
+    looks.of_publisher = lambda address, publisher: publisher.status()
     looks.of_subscriber = lambda subscriber: subscriber.report()
 
 

@@ -1,6 +1,6 @@
 """One address at one router: the parts that it has, and what concerns all of them.
 
-Addresses know nothing of each other. A part knows the others only by way of its address:
+Addresses know nothing of each other. A part knows those parts that its constructor takes:
 
 - `publisher_directory`, `subscription_directory`: what every router knows of publishers and subscriptions;
 - `ingress`: publishers attach here, prove themselves, claim, and go;
@@ -9,35 +9,35 @@ Addresses know nothing of each other. A part knows the others only by way of its
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
 - `egress`: subscriptions attach here, are answered, resume, and go.
 
-Read `router.core.core` for what all addresses share.
+Read `router.core.base` for what all addresses share.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 from router.core import messages as m
+from router.core.base import BaseAddress, BaseCore
 from router.core.completion import Completion
 from router.core.deliveries import Deliveries
+from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
 from router.core.feeding import Feeds
 from router.core.finishing import Finishing
-from router.core.holding import NETWORK
 from router.core.ingress import Ingress
-from router.core.intervals import OPEN
+from router.core.keeping import Attached
 from router.core.kept_maps import Kept
+from router.core.naming import NO_TERM
+from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
-from router.core.recovery import Recovery
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
 from router.core.turns import Turns
 
-if TYPE_CHECKING:
-    from router.core.core import Core
 
-
-class Address:
+class Address(BaseAddress):
     """A topic, as one router sees it. A queue has parts of its own (`router.core.queue`)."""
 
     RECORDS: ClassVar[type[Records]] = Records
@@ -46,32 +46,22 @@ class Address:
     DELIVERIES: ClassVar[type[Deliveries]] = Deliveries
     EGRESS: ClassVar[type[Egress]] = Egress
 
-    def __init__(self, core: Core, name: str, first_position: int) -> None:
-        self.core = core
-        self.name = name
-        self.config = core.config.address(name)
-        self.counters = core.counters.of(name)
+    def __init__(self, core: BaseCore, name: str, first_position: int, subscribers: Attached) -> None:
+        super().__init__(core, name)
+        self.kept = Kept(self, subscribers)
+        self.finishing = Finishing(self, self.kept)
         self.publishers = PublisherDirectory(self)
-        self.subscriptions = SubscriptionDirectory(self)
-        self.records = self.RECORDS(self, first_position)
-        self.streams = self.STREAMS(self)
-        self.ingress = self.INGRESS(self)
+        self.deliveries = self.DELIVERIES(self, self.publishers)
+        self.egress = self.EGRESS(self, self.deliveries, self.kept)
+        self.publishers.egress = self.deliveries.egress = self.egress
+        self.completion = Completion(self, self.finishing)
+        self.feeds = Feeds(self, self.completion)
         self.turns = Turns(self)
-        self.deliveries = self.DELIVERIES(self)
-        self.egress = self.EGRESS(self)
-        self.finishing = Finishing(self)
-        self.completion = Completion(self)
-        self.feeds = Feeds(self)
-        self.kept = Kept(self)
-        self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
-        self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
-        self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
-        # when a publisher was last told accepted here, or before the address was forgotten, and up to which position
-        # (protocol 7.3)
-        self.accepted_at: float | None = None
-        self.accepted_stop = 0
-        if self.config.match in core.accepted:
-            self.accepted_at, self.accepted_stop = core.accepted[self.config.match]
+        self.records = self.RECORDS(self, first_position, self.feeds, self.turns)
+        self.feeds.records = self.records
+        self.streams = self.STREAMS(self, self.records, self.completion)
+        self.ingress = self.INGRESS(self, self.publishers, self.streams, self.turns)
+        self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
 
     def all_handlers(self) -> m.Handlers:
         """What takes each kind of message."""
@@ -110,14 +100,54 @@ class Address:
         self.turns.router_down(router)
         self.kept.router_down(router)
 
-    def note_accepted(self, stop: int = OPEN) -> None:
-        """A publisher is told accepted of a position below `stop` (protocol 7.3)."""
-        self.accepted_at = self.core.now
-        self.accepted_stop = max(self.accepted_stop, stop)
+    def attach_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
+        self.ingress.attach(port, attach)
 
-    def recovery(self) -> Recovery | None:
-        """Returns why publishers are told nothing yet, and for how long at most; None once it is established."""
-        return self.core.startup.recovery(self.name)
+    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> None:
+        self.egress.attach(port, attach)
+
+    def keeper_changed(self) -> None:
+        """Another router keeps its maps (protocol 7.9.4)."""
+        for link in self.kept.links:
+            link.keeper_changed()
+
+    def feed_late(self, queue: str) -> None:
+        """That queue has got a consumer (protocol 16.12.4)."""
+        self.feeds.late[queue] = None
+        self.ingress.all_windows_changed()
+        self.core.touch(self)
+
+    def holders(self) -> Iterator[SubscriptionEntry]:
+        """Subscriptions that have yet to accept something, as far as this router knows: those that are away first.
+
+        Of copies that are out at another router, only that router knows which of its subscriptions hold them.
+        """
+        records, core = self.records, self.core
+        end = records.log.end
+        entries = self.known_subscriptions.values()
+        for entry in sorted(entries, key=lambda each: each.home is not None):
+            if entry.owed.overlap(0, end) or entry.syncing:
+                yield entry
+            elif entry.home == core.name:
+                local = self.deliveries.subscribers.get(entry.name)
+                if local is not None and local.owes.overlap(0, self.deliveries.log.end):
+                    yield entry
+            elif entry.home is not None and records.awaited.get(entry.home):
+                yield entry
+        for queue, positions in self.feeds.awaited.items():
+            if positions and queue in core.known:
+                yield from core.known[queue].holders()
+
+    def use(self) -> str:
+        """Says who uses it; nothing if nobody does. A declared subscription that has never attached does not."""
+        publishers = [each.home for each in self.known_publishers.values()]
+        publishers += [self.core.name for each in self.proving.values() for _ in each]
+        entries = self.known_subscriptions.values()
+        subscriptions = [each.home for each in entries if not each.declared or each.term != NO_TERM]
+        used = [
+            _count(homes, what) for homes, what in ((publishers, "publisher"), (subscriptions, "subscription")) if homes
+        ]
+        return " and ".join(used) or ("" if self.is_unused else "deliveries")
 
     def become_established(self) -> None:
         """Attaches that waited are answered, and every record is checked (protocol 4.4)."""
@@ -154,14 +184,6 @@ class Address:
         parts = (self.subscriptions, self.publishers, self.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 
-    def data_on_the_wire(self, data: bytes) -> bytes:
-        """Returns the data of a subscription as messages have them (protocol 7.10)."""
-        return data
-
-    def data_of_its_owner(self, data: bytes) -> bytes:
-        """Returns of the data of an entry what its owner has given."""
-        return data
-
     @property
     def is_unused(self) -> bool:
         """Whether no client is known to use it, apart from subscriptions, nor anything is left of one that has."""
@@ -188,3 +210,8 @@ class Address:
             part.check_invariants()
         self.completion.check_invariants()
         self.feeds.check_invariants()
+
+
+def _count(homes: list[str | None], what: str) -> str:
+    places = sorted({f"at {home}" for home in homes if home is not None}) + ["away"] * (None in homes)
+    return f"{len(homes)} {what}{'s' if len(homes) > 1 else ''} ({', '.join(places)})"

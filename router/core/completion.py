@@ -11,15 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from router.core import messages as m
+from router.core.base import BaseAddress
+from router.core.finishing import Finishing
 from router.core.intervals import IntervalSet
 from router.core.naming import outgoing_tags
 from router.core.ports import CompletionPort
 
 if TYPE_CHECKING:
-    from router.core.address import Address
     from router.core.directory import SubscriptionEntry
-    from router.core.feeding import Feed
-    from router.core.publisher import Publisher
+    from router.core.publisher import BaseFeed, Publisher
 
 
 class Settlement:
@@ -32,8 +32,8 @@ class Settlement:
         self.ids = IntervalSet()
         self.tags: list[bytes] = []  # outgoing, of all that is settled
         self.said: list[bytes] = []  # the publisher's own, where it settled by tag
-        self.fed: dict[Feed, IntervalSet] = {}  # delivery-ids at queues that are not complete (protocol 16.12)
-        self.fed_tags: dict[tuple[Feed, bytes], None] = {}  # the same of tags
+        self.fed: dict[BaseFeed, IntervalSet] = {}  # delivery-ids at queues that are not complete (protocol 16.12)
+        self.fed_tags: dict[tuple[BaseFeed, bytes], None] = {}  # the same of tags
         self.missing: dict[str, int] = {}  # routers -> how many answers are missing
         self.holders: dict[m.SubscriptionName, None] = {}  # subscriptions that are not covered
 
@@ -41,9 +41,10 @@ class Settlement:
 class Completion:
     """Those of one address."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, finishing: Finishing) -> None:
         self.address = address
         self.core = address.core
+        self.finishing = finishing
         # in this turn; True: by tags of which this router knows nothing
         self.noted: dict[tuple[Publisher, bool], Settlement] = {}
         self._open: dict[Publisher, dict[Settlement, None]] = {}
@@ -53,7 +54,9 @@ class Completion:
 
     # ------------------------------------------------------------------------------------------------- what is settled
 
-    def settled(self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[Feed, IntervalSet]) -> None:
+    def settled(
+        self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[BaseFeed, IntervalSet]
+    ) -> None:
         """The publisher has settled records, which are about to be forgotten. fed: what stands for them at queues."""
         if publisher.wants_completion:
             one = self.noted.setdefault((publisher, False), Settlement(publisher))
@@ -64,7 +67,7 @@ class Completion:
             self.core.touch(self.address)
 
     def settled_tag(
-        self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+        self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
     ) -> None:
         """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
         if publisher.wants_completion:
@@ -76,14 +79,14 @@ class Completion:
 
     # ------------------------------------------------------------------------------------- queues that the topic feeds
 
-    def fed_late(self, feed: Feed) -> None:
+    def fed_late(self, feed: BaseFeed) -> None:
         """A queue is fed from now on: what is settled by tag is settled there, too (protocol 16.12.3)."""
         for one in self._of(feed.publisher):
             for outgoing in outgoing_tags(one.publisher.prefix, one.said):
                 one.fed_tags[feed, outgoing] = None
                 feed.early_tags.append(outgoing)
 
-    def fed_completed(self, feed: Feed, first_id: int, last_id: int) -> None:
+    def fed_completed(self, feed: BaseFeed, first_id: int, last_id: int) -> None:
         """These deliveries of the queue are complete."""
         for one in self._of(feed.publisher):
             ids = one.fed.get(feed)
@@ -93,7 +96,7 @@ class Completion:
                     del one.fed[feed]
                     self._check(one)
 
-    def fed_tag_completed(self, feed: Feed, tag: bytes) -> None:
+    def fed_tag_completed(self, feed: BaseFeed, tag: bytes) -> None:
         for one in self._of(feed.publisher):
             if one.fed_tags.pop((feed, tag), self) is None:
                 self._check(one)
@@ -108,7 +111,7 @@ class Completion:
     def _begin(self, one: Settlement, routers: list[str]) -> None:
         self._open.setdefault(one.publisher, {})[one] = None
         covered = one.publisher.covered
-        for name, entry in self.address.subscriptions.entries.items():
+        for name, entry in self.address.known_subscriptions.items():
             if entry.home is None or name not in covered.get(entry.home, ()):
                 one.holders[name] = None
         self._ask(one, routers)
@@ -117,7 +120,7 @@ class Completion:
     def _ask(self, one: Settlement, routers: list[str]) -> None:
         for router in routers:
             one.missing[router] = one.missing.get(router, 0) + 1
-        self.address.finishing.ask(routers, True, partial(self._answered, one))
+        self.finishing.ask(routers, True, partial(self._answered, one))
 
     def _answered(self, one: Settlement, router: str) -> None:
         one.missing[router] -= 1
@@ -162,7 +165,7 @@ class Completion:
         if not of_publisher:
             del self._open[publisher]
         self.core.touch(self.address)  # the address may be empty now
-        self.address.records.completed(publisher, one.tags)
+        publisher.records.completed(publisher, one.tags)
         if publisher.link_gone is not None:
             return
         port = cast("CompletionPort", publisher.port)
@@ -195,7 +198,7 @@ class Completion:
         return [one for each in self._open.values() for one in each]
 
     def check_invariants(self) -> None:
-        entries = self.address.subscriptions.entries
+        entries = self.address.known_subscriptions
         for one in self._all():
             assert not one.publisher.dropped
             waits = one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready

@@ -1,9 +1,9 @@
 """The exactly-once protocol of one router, for all its addresses (protocol 1 to 10, 12), sans-IO.
 
 The links of clients, messages of other routers, and time drive it. It knows terms, tags, positions and which routers
-are in session; it knows no AMQP, no path to a router, and has no clock of its own. What addresses share is here:
-sessions with other routers, messages to oneself (protocol 3.3), memory. HELLO, booting and recovering (protocol 4) are
-in `router.core.startup`. One address is `router.core.address`.
+are in session; it knows no AMQP, no path to a router, and has no clock of its own. What addresses share is in
+`router.core.base`: messages to other routers and to oneself (protocol 3.3), memory. HELLO, booting and recovering
+(protocol 4) are in `router.core.startup`. One address is `router.core.address`.
 
 One handler runs at a time. After a turn of handlers the owner calls `flush`: acceptances, settlements and windows go
 out then, in ranges.
@@ -11,22 +11,17 @@ out then, in ranges.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from router.config import RouterConfig
 from router.core import messages as m
 from router.core.address import Address
-from router.core.counters import CountersByAddress
+from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
 from router.core.declarations import settings_digest
-from router.core.feeding import NoShares, Shares
-from router.core.former import FormerSubscriptions
-from router.core.holding import NETWORK, Holding, octets_of_address
-from router.core.kept_maps import Keeper
+from router.core.holding import NETWORK, octets_of_address
 from router.core.kinds import Kinds
-from router.core.map_parts import MapParts
-from router.core.membership import Membership
 from router.core.ports import (
     BrowserPort,
     Outcome,
@@ -38,11 +33,10 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
-from router.core.publisher import Batch, Phase, Publisher
+from router.core.publisher import Batch, Phase
 from router.core.queue.address import QueueAddress
-from router.core.queue.free import Kind
 from router.core.reasons import tell_why
-from router.core.roll_call import RollCall
+from router.core.recovery import RecoveryTimes
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
 from router.policies import owner_of
@@ -50,18 +44,10 @@ from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
 NEVER_BEFORE: Final = float("-inf")
-INF: Final = float("inf")
-SHARE_OF_FREE: Final = 8  # one publisher or subscriber may have an eighth of the free memory (protocol 6.8)
 DEADLINE_SCAN_S: Final = 20e-6  # at most one scan of all deadlines in this time per deadline
 
 
-class Send(Protocol):
-    """Sends a message to several routers in session, in reliable ordered streams (protocol 3.1)."""
-
-    def __call__(self, peers: tuple[str, ...], message: m.Message) -> None: ...
-
-
-class Core:
+class Core(BaseCore):
     """One router's decisions."""
 
     def __init__(
@@ -78,62 +64,28 @@ class Core:
     ) -> None:
         """fresh: there is no subscription from before to wait for. recover_age_s: for how long the network has been
         dead, at least, which counts as waited already; None: not known."""
-        self.config = config
-        self.log = log
-        self.name = name
+        super().__init__(config, name, send, now, wall_us, log)
         self.incarnation = incarnation
-        self.clock_us = wall_us
-        self.now = now
-        self.entered: float | None = now  # at the last call from outside; None: not since the border said so
-        self._send = send
         self.addresses: dict[str, Address] = {}
-        self.counters = CountersByAddress()
-        self.publishers: dict[PublisherPort, Publisher] = {}
+        self.known = self.addresses
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.attached = 0  # publishers and subscribers so far, refused ones included
         self.begun = 0  # addresses so far
         self.browsers: dict[BrowserPort, QueueAddress] = {}
-        self.holding = Holding(config.memory_limit)
-        self.map_parts = MapParts(self.due, self.holding)
-        digest = settings_digest(config)
-        self.members = Membership(name, config.routers, digest, now)
-        self.up = self.members.up
         self.kinds = Kinds(self)
-        self.roll_call = RollCall(self)
-        self.keeper = Keeper(self)
         self.established = False  # every address is
-        # entry of the configuration -> when a forgotten address of it last told a publisher accepted, and up to which
-        # position (protocol 7.3)
-        self.accepted: dict[str, tuple[float, int]] = {}
-        self.former = FormerSubscriptions(config.memory_limit)
-        self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
-        # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
-        self.ends_at: Callable[[bytes], int | None] = _never
-        # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
-        self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
         self.connections_hold: Callable[[], Counter[str]] = Counter  # octets by user, for `check_invariants`
         self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
         self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
-        self.shares: Shares = NoShares()  # which queues topics feed (protocol 16.12)
-        self.payload_bytes = 0  # kept in records and arrival logs
-        self.feeding = _topics_of(config)
-        self.done_bytes = _done_bytes(config)
-        self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
-        self._messages_to_self: deque[m.AddressMessage] = deque()
-        self._touched: dict[Address, None] = {}
-        self._windows: dict[Publisher, None] = {}
         self._over_limit = False
         self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
         self._resumed_at = now
-        self.startup = Startup(self, fresh, recover_age_s, digest)
-        self._deadline = min(self.startup.deadlines())
-        self._due: dict[Address, float] = {}  # when these are to be looked at
+        self.times = RecoveryTimes(config, now, recover_age_s)
+        self.startup = Startup(self, fresh)
+        self._deadline = min(self._deadline, *self.startup.deadlines())
         self._all_due = False
         self.startup.begin()
-
-    def _as_if_adjacent(self, router: str) -> float:
-        return router != self.name
 
     # ------------------------------------------------------------------------------------------------- from the links
 
@@ -142,7 +94,7 @@ class Core:
         (protocol 4.1, 5.1)."""
         self.now = self.entered = now
         if not self.booted:
-            self.startup.publishers[port] = attach
+            self.deferred_publishers[port] = attach
             return
         self.attached += 1
         if not self.kinds.refuses_publisher(port, attach):
@@ -154,7 +106,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.proved(publisher)
+            publisher.ingress.proved(publisher)
             self.drain()
 
     def question_answered(self, port: PublisherPort, now: float) -> None:
@@ -162,7 +114,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.question_answered(publisher)
+            publisher.ingress.question_answered(publisher)
             self.drain()
 
     def transfers(
@@ -181,7 +133,7 @@ class Core:
         publisher = self.publishers.get(port)
         if publisher and tags:
             batch = Batch(first_id, tags, payloads, settled, message_format)
-            publisher.address.ingress.transfers(publisher, batch)
+            publisher.ingress.transfers(publisher, batch)
             self.drain()
 
     def part(self, port: SendingPartsPort, part: Part, now: float) -> None:
@@ -189,7 +141,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.part(publisher, part)
+            publisher.ingress.part(publisher, part)
             self.drain()
 
     def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:
@@ -198,7 +150,7 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.records.publisher_settled(publisher, first_id, last_id)
+            publisher.records.publisher_settled(publisher, first_id, last_id)
             if self._messages_to_self:
                 self.drain()
 
@@ -207,23 +159,23 @@ class Core:
         self.now = self.entered = now
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.settled_tag(publisher, tag)
+            publisher.ingress.settled_tag(publisher, tag)
             self.drain()
 
     def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
         """A publisher's link, session or connection has gone (protocol 8.4); closed: by a detach with closed = true."""
         self.now = self.entered = now
-        self.startup.publishers.pop(port, None)
+        self.deferred_publishers.pop(port, None)
         publisher = self.publishers.get(port)
         if publisher:
-            publisher.address.ingress.detach(publisher, closed)
+            publisher.ingress.detach(publisher, closed)
             self.drain()
 
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
         """A receiving client has attached. It is answered when all routers in session know of it (protocol 7.2)."""
         self.now = self.entered = now
         if not self.booted:
-            self.startup.subscribers[port] = attach
+            self.deferred_subscribers[port] = attach
             return
         self.attached += 1
         if not self.kinds.refuses_subscriber(port, attach):
@@ -297,11 +249,11 @@ class Core:
         term that is returned here.
         """
         self.now = self.entered = now
-        self.startup.subscribers.pop(port, None)
+        self.deferred_subscribers.pop(port, None)
         subscriber = self.subscribers.get(port)
         if subscriber is None:
             return None
-        subscriber.address.egress.detach(subscriber, closed, expiring)
+        self.addresses[subscriber.address.name].egress.detach(subscriber, closed, expiring)
         self.drain()
         return subscriber.term
 
@@ -323,8 +275,8 @@ class Core:
         for entry in config.reachable:
             earlier = [each for each in config.predecessors(entry, former) if each.is_queue == entry.is_queue]
             self._note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
-        self.feeding = _topics_of(config)
-        self.done_bytes = _done_bytes(config)
+        self.feeding = topics_of(config)
+        self.done_bytes = done_bytes(config)
         self.former.set_limit(config.memory_limit)
         self.holding.set_limit(config.memory_limit)
         digest = settings_digest(config)
@@ -384,7 +336,7 @@ class Core:
             address.router_down(peer)
         self.keeper.look()
         self.drain()
-        self.startup.declarations.session_ended(peer)
+        self.declarations.session_ended(peer)
         self.startup.tell_who_is_up(peer)
         self.startup.check_awaited()
         self.drain()
@@ -417,12 +369,6 @@ class Core:
     def next_deadline(self) -> float | None:
         return self._deadline if self._deadline != INF else None
 
-    def due(self, when: float, address: Address | None = None) -> None:
-        """Schedules a `tick` at this time at the latest; address: which has something to do then."""
-        self._deadline = min(self._deadline, when)
-        if address is not None and when < self._due.get(address, INF):
-            self._due[address] = when
-
     def all_due(self) -> None:
         """Deadlines may have changed everywhere."""
         self._all_due = True
@@ -434,9 +380,10 @@ class Core:
         if now < self._deadline:
             return
         self.startup.tick()
-        looked_at = self.addresses.values() if self._all_due else [each for each, at in self._due.items() if at <= now]
+        due: list[Address] = [each for each, at in self._due.items() if at <= now]
+        looked_at = list(self.addresses.values()) if self._all_due else due
         self._all_due = False
-        for address in list(looked_at):
+        for address in looked_at:
             self._due.pop(address, None)
             address.tick()
             self.drain()
@@ -453,7 +400,8 @@ class Core:
         (protocol 3.3, 9)."""
         self.now = self.entered = now
         while self._touched:
-            touched, self._touched = self._touched, {}
+            touched: dict[Address, None] = self._touched
+            self._touched = {}
             for address in touched:
                 address.flush()
                 if address.kept.links:
@@ -481,41 +429,9 @@ class Core:
         windows, self._windows = self._windows, {}
         for publisher in windows:
             if publisher.phase is not Phase.DROPPED:
-                publisher.address.ingress.tell_window(publisher)
+                publisher.ingress.tell_window(publisher)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
-
-    def broadcast(self, message: m.AddressMessage) -> None:
-        """Sends to all that are in session, and to this router itself (protocol 3.3)."""
-        peers = self.kinds.peers(message.address)
-        if peers:
-            self._send(peers, message)
-        self._messages_to_self.append(message)
-
-    def send(self, peer: str, message: m.Message) -> None:
-        """Sends to a router in session."""
-        self._send((peer,), message)
-
-    def send_to(self, router: str, message: m.AddressMessage) -> None:
-        if router == self.name:
-            self._messages_to_self.append(message)
-        elif router in self.up and router not in self.kinds.apart(message.address):
-            self._send((router,), message)
-
-    def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
-        if self.name in routers:
-            self._messages_to_self.append(message)
-            if len(routers) == 1:
-                return
-        apart = self.kinds.apart(message.address)
-        peers = tuple([router for router in routers if router in self.up and router not in apart])
-        if peers:
-            self._send(peers, message)
-
-    def speaks(self, router: str) -> int:
-        """Returns the version of the wire between routers in the session with this router: one that has no message of
-        a later version (`router.core.messages.since`)."""
-        return SPOKEN.newest if router == self.name else self.members.speaks[router]
 
     def drain(self) -> None:
         """Handles the messages to oneself: after the running handler, and before any other input (protocol 3.3)."""
@@ -557,28 +473,13 @@ class Core:
         address = self.addresses.get(name)
         if address is None:
             kind = QueueAddress if self.config.address(name).is_queue else Address
-            address = self.addresses[name] = kind(self, name, self._first_position)
+            address = self.addresses[name] = kind(self, name, self._first_position, self.subscribers)
             address.made_by = user
             self.holding.count(user, octets_of_address(name))
             self.begun += 1
             self.shares.created(name)
             self.touch(address)
         return address
-
-    def touch(self, address: Address) -> None:
-        """Notes that the address has something to flush."""
-        self._touched[address] = None
-
-    def window_changed(self, publisher: Publisher) -> None:
-        self._windows[publisher] = None
-
-    def defer_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
-        """Defers the attach of an unknown publisher that resumes until its address is recovered (protocol 5.3)."""
-        self.startup.publishers[port] = attach
-
-    def may_accept(self, address: Address) -> bool:
-        """Says whether publishers may be told accepted: only where the address is established (protocol 4.4)."""
-        return address.established
 
     def waits_for_a_subscriber(self, address: str) -> bool:
         """Says whether publishers of this address have no credit because nobody is subscribed (protocol 6.10)."""
@@ -595,12 +496,12 @@ class Core:
                 self._note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
             self.forget(address)
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: BaseAddress) -> None:
         """Nobody uses the address."""
-        self._first_position = max(self._first_position, address.records.log.end)
-        del self.addresses[address.name]
+        gone = self.addresses.pop(address.name)
+        self._first_position = max(self._first_position, gone.records.log.end)
         self.holding.count(address.made_by, -octets_of_address(address.name))
-        for entries in (address.publishers, address.subscriptions):  # declared ones may have stayed
+        for entries in (gone.publishers, gone.subscriptions):  # declared ones may have stayed
             for user, octets in entries.octets_by_user().items():
                 self.holding.count(user, -octets)
         self.shares.dropped(address.name)
@@ -615,25 +516,12 @@ class Core:
 
     # ----------------------------------------------------------------------------------------------------------- memory
 
-    def fair_share(self, taken: int) -> int:
-        """Returns how much memory one publisher or subscriber may take (protocol 6.8): a part of what is free, so that
-        early ones cannot take all of it (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
-        share = (self.config.memory_limit - taken) // SHARE_OF_FREE
-        return share if share < self.config.window_bytes else self.config.window_bytes
-
-    def free_share(self, taken: int) -> int:
-        return (self.config.memory_limit - taken) // SHARE_OF_FREE
-
     @property
     def deferred(self) -> int:
         """Returns how many attaches wait until this router is booted, or established, with their maps' entries."""
-        maps: list[object] = [each.unsettled for each in self.startup.publishers.values()]
-        maps += [each.unsettled for each in self.startup.subscribers.values()]
+        maps: list[object] = [each.unsettled for each in self.deferred_publishers.values()]
+        maps += [each.unsettled for each in self.deferred_subscribers.values()]
         return len(maps) + sum(len(each) for each in maps if isinstance(each, Mapping))
-
-    @property
-    def booted(self) -> bool:
-        return self.startup.booted
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
@@ -668,14 +556,13 @@ class Core:
 
     # ----------------------------------------------------------------------------------------------------------- status
 
+    def send_hello(self, peer: str) -> None:
+        self.startup.send_hello(peer)
+
     def recovering_s(self) -> float | None:
         """Returns after how many seconds every address is established at the latest; None if all are, or before the
         router has booted."""
         return self.startup.recovering_s()
-
-
-def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
-    return {}
 
 
 def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:
@@ -684,16 +571,3 @@ def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:
 
 def _nobody_refuses(message: m.Suspected) -> None:
     """A core alone sees no input."""
-
-
-def _never(payload: bytes) -> int | None:
-    return None
-
-
-def _topics_of(config: RouterConfig) -> dict[str, None]:
-    """The topics that may feed queues (protocol 16.12)."""
-    return dict.fromkeys(address for _, address in config.mqtt_topics)
-
-
-def _done_bytes(config: RouterConfig) -> int:
-    return min(config.done_bytes, config.memory_limit // 4)  # done payload must leave room for the rest

@@ -11,35 +11,34 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.arrivals import ArrivalRun, Arrivals
-from router.core.counters import Timeline
+from router.core.arrivals import ArrivalRun
+from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State
 from router.core.large import STREAM_IDLE_S, Body, Partial
 from router.core.passage import DOES_NOT_GO_ON, Passage
 from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
-from router.core.presettled import take_presettled
+from router.core.presettled import Batch
 from router.core.selecting import Values
-from router.core.subscriber import Subscriber
+from router.core.subscriber import BaseDeliveries, Subscriber
 from router.core.traffic import Accept, Data, Rejection, Settle
 
 if TYPE_CHECKING:
-    from router.core.address import Address
+    from router.core.egress import Egress
+    from router.core.publisher_directory import PublisherDirectory
 
 
-class Deliveries:
+class Deliveries(BaseDeliveries):
     """What flows to the subscriptions of one address at this router."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.core = address.core
-        self.publishers = address.publishers.entries  # known in the network
+    egress: Egress
+
+    def __init__(self, address: BaseAddress, directory: PublisherDirectory) -> None:
+        super().__init__(address)
+        self.directory = directory
+        self.publishers = address.known_publishers  # known in the network
         self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
-        self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
-        self.log: Arrivals = Arrivals(self.core.name)
-        self.arrived_at = Timeline()
-        self.counters = address.counters
         # All subscribers, the one first that owed something when tokens were last released: behind it are those that
         # were not asked since, so that one round of all is enough for a message. Empty: it has to be made.
         self._ring: deque[Subscriber] = deque()
@@ -65,10 +64,10 @@ class Deliveries:
         publisher = self.publishers.get(message.publisher)
         if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
             if publisher is not None and publisher.term > message.term:
-                self.address.publishers.send_stale(sender, publisher, message.term)
+                self.directory.send_stale(sender, publisher, message.term)
             return
         if message.settled:
-            take_presettled(self, publisher, message)
+            self._take_presettled(publisher, message)
             return
         if not self.subscribers:  # protocol 6.2: nobody has to accept
             accepted = (message.position, message.position + len(message.tags), 0)
@@ -85,14 +84,15 @@ class Deliveries:
             for subscriber in self.subscribers.values():
                 if subscriber.passage is None:
                     self.refuse_large(subscriber, start)
-        if publisher.special_subscribers:
-            for subscriber in list(publisher.special_subscribers):
+        special = self.special[message.publisher]
+        if special:
+            for subscriber in list(special):
                 self._take_specially(subscriber, sender, start, message)
         if message.open:
             for subscriber in self.subscribers.values():
                 if subscriber.passage is not None and subscriber.passage.pass_by(start):
                     self._goes_before(subscriber.passage)
-        if publisher.special_subscribers:
+        if special:
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
         ready = list(self.ready)
@@ -200,6 +200,21 @@ class Deliveries:
         self.given_up[subscriber] = why
         self.core.touch(self.address)
 
+    def _take_presettled(self, publisher: PublisherEntry, message: Data) -> None:
+        """Pre-settled transfers wait in a bounded queue of each subscription; the oldest are dropped first, and counted
+        (protocol 6.9)."""
+        for subscriber in self.subscribers.values():
+            if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
+                continue
+            tags, payloads, message_format = message.tags, message.payloads, message.message_format
+            if subscriber.selecting is not None:
+                tags, payloads = subscriber.selecting.wanted(tags, payloads, message_format)
+                if not tags:
+                    continue
+            subscriber.presettled.append(Batch(self.log.end, tags, payloads, message_format))
+            subscriber.pump()
+            subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())
+
     def _is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
         return publisher.home == sender and publisher.term == term
@@ -243,12 +258,11 @@ class Deliveries:
     def on_sync(self, sender: str, message: m.Sync) -> None:
         """An ingress sends what a subscription must get before the publisher's stream, which flows from now on
         (protocol 7.5)."""
-        publishers = self.address.publishers
-        known = publishers.entries.get(message.publisher)
-        if known and publishers.refuses(sender, known, message.incarnation):
+        known = self.publishers.get(message.publisher)
+        if known and self.directory.refuses(sender, known, message.incarnation):
             return
         if known and self._sync_is_stale(known, sender, message):
-            publishers.send_stale(sender, known, message.term)
+            self.directory.send_stale(sender, known, message.term)
             return
         subscriber = self.subscribers.get(message.name)
         if subscriber is None or subscriber.term != message.subscription_term:
@@ -258,7 +272,9 @@ class Deliveries:
                     self._accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
             return
         if known is None or known.term < message.term:
-            known = publishers.learn(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
+            known = self.directory.learn(
+                message.publisher, message.incarnation, message.term, sender, self.core.now, True
+            )
         self._check_not_synced(subscriber, message)
         subscriber.synced[message.publisher] = (sender, message.term)
         if message.expected is not m.UNKNOWN:
@@ -507,7 +523,7 @@ class Deliveries:
         given_up, self.given_up = self.given_up, {}
         for subscriber, why in given_up.items():
             if self.subscribers.get(subscriber.name) is subscriber:
-                self.address.egress.give_up(subscriber, why)
+                self.egress.give_up(subscriber, why)
         if self.log.bodies:
             self._free_taken()
         if self.accepts:
@@ -635,8 +651,9 @@ class Deliveries:
         assert all(subscribers.get(each.name) is each for each in self.ready)
         assert all(ingress == core.name or ingress in core.up for ingress in self.accepts)
         for entry in publishers.values():
-            assert all(subscribers.get(each.name) is each for each in entry.special_subscribers)
-            plain = [each for each in subscribers.values() if each not in entry.special_subscribers]
+            special = self.special[entry.publisher_id]
+            assert all(subscribers.get(each.name) is each for each in special)
+            plain = [each for each in subscribers.values() if each not in special]
             assert all(each.synced.get(entry.publisher_id) == (entry.home, entry.term) for each in plain)
             assert not any(entry.publisher_id in each.irregular for each in plain)
 

@@ -7,40 +7,21 @@ Entries only. The rules by which they change are in `router.core.publisher_direc
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from router.core.holding import NETWORK
 from router.core.intervals import OPEN, IntervalSet, Range
-from router.core.messages import SubscriptionName
+from router.core.messages import KeptItem, SubscriptionName
 from router.core.naming import NO_TERM
-from router.core.ports import Term
-
-if TYPE_CHECKING:
-    from router.core.keeping import KeptMap
-    from router.core.subscriber import Subscriber
+from router.core.ports import MapState, Term
 
 
 class PublisherEntry:
-    """A publisher (protocol 2.1).
-
-    `special_subscribers` belongs to the egress: the local subscriptions to which the publisher's stream cannot be
-    delivered as ranges, because they are not synced or hold deliveries of it that are found by tag.
-    """
+    """A publisher (protocol 2.1)."""
 
     __slots__ = (
-        "closed",
-        "forgotten",
-        "home",
-        "incarnation",
-        "made_by",
-        "newer_incarnation_since",
-        "publisher_id",
-        "real",
-        "since",
-        "special_subscribers",
-        "term",
-        "timeout_s",
-    )
+        "closed", "forgotten", "home", "incarnation", "made_by", "newer_incarnation_since", "publisher_id", "real",
+        "since", "term", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,7 +45,6 @@ class PublisherEntry:
         # know that, in the present session (protocol 8.4).
         self.forgotten: dict[str, None] | None = None
         self.newer_incarnation_since: float | None = None  # when a map last showed a later incarnation (protocol 7.2)
-        self.special_subscribers: dict[Subscriber, None] = {}
         self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
 
     def age(self, now: float) -> float:
@@ -78,6 +58,29 @@ class PublisherEntry:
     def is_forgotten(self, incarnation: int) -> bool:
         """Says whether an operator has had that incarnation forgotten (protocol 8.4)."""
         return self.forgotten is not None and incarnation <= self.incarnation
+
+
+class KeptMap:
+    """A map as of a KEEP: tag -> (state, identifier; 0: the client holds none)."""
+
+    __slots__ = ("items", "number", "term")
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.number = 0
+        self.items: dict[bytes, tuple[MapState, int]] = {}
+
+    def change(self, changed: list[KeptItem], gone: list[bytes]) -> None:
+        for tag in gone:
+            self.items.pop(tag, None)
+        holders = {identifier: tag for tag, (_, identifier) in self.items.items() if identifier}
+        for tag, state, identifier in changed:
+            former = holders.get(identifier)
+            if former is not None and former != tag and former in self.items:  # protocol 7.9.6
+                self.items[former] = (self.items[former][0], 0)
+            if identifier:
+                holders[identifier] = tag
+            self.items[tag] = (MapState(state), identifier)
 
 
 class Gap(IntEnum):
@@ -96,25 +99,9 @@ class SubscriptionEntry:
     """
 
     __slots__ = (
-        "born",
-        "created_at",
-        "data",
-        "declared",
-        "doubted_since",
-        "gap",
-        "home",
-        "in_time",
-        "kept",
-        "last_home",
-        "name",
-        "owed",
-        "recalled_by",
-        "resumed",
-        "since",
-        "syncing",
-        "term",
-        "timeout_s",
-    )
+        "born", "created_at", "data", "declared", "doubted_since", "gap", "home", "in_time", "kept", "last_home",
+        "name", "owed", "recalled_by", "resumed", "since", "syncing", "term", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -11,10 +11,13 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.counters import BROKEN
+from router.core.deliveries import Deliveries
 from router.core.directory import Gap, SubscriptionEntry
 from router.core.irregular import Entered, Irregular, Resume, State
 from router.core.keeping import KeptLink
+from router.core.kept_maps import Kept
 from router.core.large import STREAM_IDLE_S
 from router.core.map_parts import enter
 from router.core.naming import INCARNATIONS, NO_TERM, incarnation_of
@@ -34,8 +37,6 @@ from router.policies import owner_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.core.address import Address
-
     Condition = Callable[[Irregular], bool]
 
 LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
@@ -52,11 +53,12 @@ class Egress:
 
     SUBSCRIBER: ClassVar[type[Subscriber]] = Subscriber
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept) -> None:
         self.address = address
         self.core = address.core
-        self.deliveries = address.deliveries
-        self.subscribers = address.deliveries.subscribers  # attached here
+        self.deliveries = deliveries
+        self.subscribers = deliveries.subscribers  # attached here
+        self.kept = kept
 
     def handlers(self) -> m.Handlers:
         return {m.Joined: self.on_joined}
@@ -68,13 +70,13 @@ class Egress:
         JOINED (protocol 7.2)."""
         core, address = self.core, self.address
         name = (attach.container, attach.name)
-        if attach.keeps_map and address.kept.recalls(port, attach):
+        if attach.keeps_map and self.kept.recalls(port, attach):
             return
-        if not core.startup.declarations.may_attach(address.name, name):
+        if not core.declarations.may_attach(address.name, name):
             port.refuse(SUBSCRIPTION_UNDECLARED, self._undeclared(name), {})
             core.touch(address)  # the address may be empty now
             return
-        entry = address.subscriptions.entries.get(name)
+        entry = address.known_subscriptions.get(name)
         if entry is not None and self._is_older(entry, attach.only_new):
             port.refuse(SUBSCRIPTION_EXISTS, self._exists(entry), {})
             return
@@ -103,21 +105,21 @@ class Egress:
         if older:
             self.drop(older, STOLEN, None)
             core.drain()  # protocol 3.3: messages to oneself go before the rest
-            entry = address.subscriptions.entries.get(name)
+            entry = address.known_subscriptions.get(name)
         if attach.epoch is not None:
             term: Term = (attach.epoch, "")
         elif isinstance(port, KeptLink):
             term = port.term
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
-        subscriber = self.SUBSCRIBER(address, port, attach, term, entry is not None and entry.declared)
+        subscriber = self.SUBSCRIBER(self.deliveries, port, attach, term, entry is not None and entry.declared)
         subscriber.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
         self.deliveries.subscribers_changed()
-        core.subscribers[port] = subscriber
-        for publisher in address.publishers.entries.values():
-            publisher.special_subscribers[subscriber] = None
+        self.kept.subscribers[port] = subscriber
+        for special in self.deliveries.special.values():
+            special[subscriber] = None
         self._enter_map(subscriber, entered)
         attach.unsettled = attach.entered = None  # the port keeps the attach
         attach.timeout_s = subscriber.granted_s
@@ -177,7 +179,7 @@ class Egress:
         incarnation = incarnation_of(prefix)
         if incarnation >= INCARNATIONS:
             return True
-        publishers = self.address.publishers
+        publishers = self.deliveries.directory
         return publishers.is_over(publishers.learn_from_map(prefix[:8], incarnation), incarnation)
 
     def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
@@ -206,7 +208,7 @@ class Egress:
         """Returns how long ago the subscription was created, at most (protocol 7.2)."""
         if subscriber.kind is m.JoinKind.FRESH and not subscriber.answered:
             return 0.0
-        entry = self.address.subscriptions.entries.get(subscriber.name)
+        entry = self.address.known_subscriptions.get(subscriber.name)
         if entry is None or (subscriber.born is not None and entry.born != subscriber.born):
             return LONGEST_S  # the entry is of another subscription: a late attach made it
         return min(LONGEST_S, self.core.now - entry.created_at)
@@ -301,10 +303,10 @@ class Egress:
     def _awaits_others(self) -> bool:
         """Says whether a HELLO is missing from a router in session with an established one: that router is reachable,
         but has not met this one since its start (protocol 7.2)."""
-        return bool(self.core.startup.awaited(self.address.name))
+        return bool(self.core.awaited(self.address.name))
 
     def check_all_answered(self) -> None:
-        self.address.kept.check_recalls()
+        self.kept.check_recalls()
         for subscriber in list(self.subscribers.values()):
             self.check_answered(subscriber)
 
@@ -330,7 +332,7 @@ class Egress:
                 for passage in passages:
                     passage.forget_passed_by(start, stop)
                 self.core.payload_bytes -= log.invalidate(run, start, stop)
-        entry = self.address.publishers.entries.get(publisher_id)
+        entry = self.address.known_publishers.get(publisher_id)
         for subscriber in self.subscribers.values():
             subscriber.synced.pop(publisher_id, None)
             known = subscriber.irregular.get(publisher_id)
@@ -385,7 +387,7 @@ class Egress:
     def on_claim(self, sender: str, message: m.Pub) -> None:
         """A publisher has a new ingress. Deliveries settled by its PUB are settled at the local subscriptions, which
         are synced with it where it covers them (protocol 5.5). What the old ingress has said is void already."""
-        publisher = self.address.publishers.entries[message.publisher]
+        publisher = self.address.known_publishers[message.publisher]
         expected = set(message.expected) if isinstance(message.expected, list) else None
         for subscriber in list(self.subscribers.values()):
             here = self._synced_by_pub(subscriber, sender, message)
@@ -421,7 +423,7 @@ class Egress:
 
         expiring: the subscription's timeout starts now (protocol 8.3).
         """
-        self.core.subscribers.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         if closed or (expiring and subscriber.expiry_policy != "never" and subscriber.granted_s <= 0):
             self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
             return
@@ -442,7 +444,7 @@ class Egress:
 
     def drop(self, subscriber: Subscriber, condition: str, known: Term | None, why_broken: str = MISSED) -> None:
         """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
-        self.core.subscribers.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
         description = WHY.get(condition, why_broken)
         # protocol 5.3: a plain client needs to be told that it is closed
@@ -471,7 +473,7 @@ class Egress:
 
     def give_up(self, subscriber: Subscriber, why: str) -> None:
         """Its link is in the middle of a large delivery that does not go on (protocol 6.12.16)."""
-        self.core.subscribers.pop(subscriber.port, None)
+        self.kept.subscribers.pop(subscriber.port, None)
         subscriber.port.detach(DETACH_FORCED, why, {}, False)
         self._orphan(subscriber)
 
@@ -486,13 +488,12 @@ class Egress:
         subscriber.presettled.clear()
         self.deliveries.ready.pop(subscriber, None)
         self.deliveries.subscribers_changed()
-        for publisher in self.address.publishers.entries.values():
-            publisher.special_subscribers.pop(subscriber, None)
+        for special in self.deliveries.special.values():
+            special.pop(subscriber, None)
         self._announce_lost(announcement, subscriber)
         self._release_all_tokens(subscriber)
         self.core.touch(self.address)
-        if isinstance(subscriber.port, KeptLink):
-            self.address.kept.drop(subscriber.port)
+        self.kept.drop(subscriber.port)
 
     def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
         """Tells all before any of its tokens is released (protocol 8.1)."""
@@ -532,7 +533,7 @@ class Egress:
         if subscriber.kind is m.JoinKind.RESUME:
             self.drop(subscriber, SUBSCRIPTION_BROKEN, None)
         else:
-            entry = self.address.subscriptions.entries.get(subscriber.name)
+            entry = self.address.known_subscriptions.get(subscriber.name)
             if entry is not None and entry.term == subscriber.term:
                 entry.missed(subscriber.term)
             subscriber.marks[subscriber.term] = None

@@ -9,16 +9,15 @@ round: a handler of one is never inside a handler of the other.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
+from router.core.base import BaseAddress
+from router.core.completion import Completion
 from router.core.intervals import IntervalSet
 from router.core.naming import derive_publisher_id
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
-from router.core.publisher import Batch, Publisher
+from router.core.publisher import BaseFeed, BaseRecords, Batch, Publisher
 from router.names import EPOCH, STOLEN
-
-if TYPE_CHECKING:
-    from router.core.address import Address
 
 LINGER_S: Final = 60.0
 """For how long they wait when their publisher has gone."""
@@ -26,62 +25,19 @@ MOST_PRESETTLED: Final = 1_000
 """Pre-settled messages of one publisher that wait at one queue, above which others are dropped."""
 
 
-class Shares(Protocol):
-    """Which queues topics may feed."""
-
-    def queues_of(self, topic: str) -> Collection[str]:
-        """Returns the queues that a topic may feed, as far as this router knows them."""
-
-    def topics_of(self, queue: str) -> list[str]:
-        """Returns the topics that may feed a queue."""
-
-    def is_declared(self, queue: str) -> bool:
-        """Says whether the file names the queue: it is fed without consumers, too."""
-
-    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
-        """Returns the queues that a message of the topic goes to, if they are fed."""
-
-    def created(self, address: str) -> None:
-        """This router knows of an address."""
-
-    def dropped(self, address: str) -> None:
-        """This router has forgotten an address."""
-
-
-class NoShares:
-    """No topic feeds a queue."""
-
-    def queues_of(self, topic: str) -> Collection[str]:
-        return ()
-
-    def topics_of(self, queue: str) -> list[str]:
-        return []
-
-    def is_declared(self, queue: str) -> bool:
-        return False
-
-    def queues_for(self, topic: str, payload: bytes, message_format: int) -> Collection[str]:
-        return ()
-
-    def created(self, address: str) -> None: ...
-
-    def dropped(self, address: str) -> None: ...
-
-
-class Feed:
+class Feed(BaseFeed):
     """One publisher's at one queue: a CompletionPort."""
 
-    __slots__ = ("feeds", "ids", "positions", "next_id", "publisher", "queue", "early_tags", "to_settle")
+    __slots__ = ("feeds", "ids", "positions", "next_id", "queue", "to_settle")
 
     def __init__(self, feeds: Feeds, publisher: Publisher, queue: str) -> None:
+        super().__init__(publisher)
         self.feeds = feeds
-        self.publisher = publisher  # of the topic
         self.queue = queue
         self.next_id = 0
         self.ids: dict[int, int] = {}  # position at the topic -> delivery-id
         self.positions: dict[int, int | None] = {}  # the other way round; None: pre-settled
         self.to_settle = IntervalSet()  # delivery-ids
-        self.early_tags: list[bytes] = []  # settled by tag before it attached
 
     @property
     def own(self) -> Publisher | None:
@@ -91,8 +47,7 @@ class Feed:
     def attach(self) -> None:
         """It claims when the topic's publisher has been proved once more (protocol 16.12.6)."""
         of, core = self.publisher, self.feeds.core
-        ingress = core.address(self.queue).ingress
-        ingress.attach(
+        core.address(self.queue).attach_publisher(
             self,
             PublisherAttach(
                 of.container,
@@ -106,9 +61,9 @@ class Feed:
         own = self.own
         if own is not None:
             own.brought_epoch, own.here, own.proof_outdated = of.brought_epoch, of.here, True
-            ingress.proved(own)
+            own.ingress.proved(own)
             for tag in self.early_tags:
-                ingress.settled_tag(own, tag)
+                own.ingress.settled_tag(own, tag)
         self.early_tags.clear()
 
     def publish(
@@ -122,12 +77,12 @@ class Feed:
                 self.ids[position] = delivery_id
         own = self.own
         if own is not None:
-            own.address.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
+            own.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
 
     def settle_tag(self, tag: bytes) -> None:
         own = self.own
         if own is not None:
-            own.address.ingress.settled_tag(own, tag)
+            own.ingress.settled_tag(own, tag)
 
     def forget(self, start: int, stop: int) -> None:
         """The topic's records are settled."""
@@ -144,7 +99,7 @@ class Feed:
         for first, stop in self.to_settle.take():
             live = own.live.overlap(first, stop) if own is not None else []
             if own is not None:
-                own.address.records.publisher_settled(own, first, stop - 1)
+                own.records.publisher_settled(own, first, stop - 1)
             for low, high in IntervalSet(live).missing([(first, stop)]):  # it was not ready
                 self.completed(low, high - 1)
 
@@ -164,12 +119,12 @@ class Feed:
         """The publisher of the topic is asked."""
         of = self.publisher
         of.needs_question[self] = of.questions_asked + 1
-        of.address.streams.ask(of)
+        of.ingress.wants_proof(of)
 
     def answered(self) -> None:
         own = self.own
         if own is not None:
-            own.address.ingress.question_answered(own)
+            own.ingress.question_answered(own)
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
@@ -177,10 +132,10 @@ class Feed:
         self.feeds.note_outcome(self, first_id, last_id, rejected, why)
 
     def completed(self, first_id: int, last_id: int) -> None:
-        self.feeds.address.completion.fed_completed(self, first_id, last_id)
+        self.feeds.completion.fed_completed(self, first_id, last_id)
 
     def tag_completed(self, tag: bytes) -> None:
-        self.feeds.address.completion.fed_tag_completed(self, tag)
+        self.feeds.completion.fed_tag_completed(self, tag)
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")
@@ -195,9 +150,12 @@ class Feed:
 class Feeds:
     """Those of one topic."""
 
-    def __init__(self, address: Address) -> None:
+    records: BaseRecords
+
+    def __init__(self, address: BaseAddress, completion: Completion) -> None:
         self.address = address
         self.core = address.core
+        self.completion = completion
         self.of: dict[Publisher, dict[str, Feed]] = {}  # publishers of the topic -> queue -> feed
         self.awaited: dict[str, IntervalSet] = {}  # queue -> positions without an outcome there
         self.late: dict[str, None] = {}  # queues that have got a consumer
@@ -212,8 +170,8 @@ class Feeds:
 
     def is_fed(self, queue: str) -> bool:
         """Says whether what comes goes to that queue (protocol 16.12.1)."""
-        found = self.core.addresses.get(queue)
-        return self.core.shares.is_declared(queue) or (found is not None and bool(found.subscriptions.entries))
+        found = self.core.known.get(queue)
+        return self.core.shares.is_declared(queue) or (found is not None and bool(found.known_subscriptions))
 
     def __bool__(self) -> bool:
         """Whether any queue is fed: then the topic is not without subscription (protocol 16.12.5)."""
@@ -259,7 +217,7 @@ class Feeds:
 
     def _attach(self, publisher: Publisher, queue: str) -> Feed:
         feed = self.of.setdefault(publisher, {})[queue] = Feed(self, publisher, queue)
-        self.address.completion.fed_late(feed)
+        self.completion.fed_late(feed)
         feed.attach()
         return feed
 
@@ -267,25 +225,25 @@ class Feeds:
         """Attaches where the publisher's feed is known: it may have fed the queue at another router (protocol
         16.12.4)."""
         for queue in self.queues:
-            found = self.core.addresses.get(queue)
-            if found is None or not found.publishers.entries or queue in self.of.get(publisher, {}):
+            found = self.core.known.get(queue)
+            if found is None or not found.known_publishers or queue in self.of.get(publisher, {}):
                 continue
-            known = found.publishers.entries.get(
+            known = found.known_publishers.get(
                 derive_publisher_id(publisher.container, publisher.publisher_id.hex(), queue, True)
             )
             if known is not None and known.real:
                 self._attach(publisher, queue)
 
     def look_all(self) -> None:
-        for publisher in list(self.address.ingress.publishers.values()):
+        for publisher in list(self.address.attached_publishers.values()):
             if publisher.ready:
                 self.look(publisher)
 
     def feed_late(self) -> None:
         """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
         late, self.late = self.late, {}
-        records = self.address.records
-        for publisher in list(self.address.ingress.publishers.values()):
+        records = self.records
+        for publisher in list(self.address.attached_publishers.values()):
             if publisher.ready:
                 for first, last in list(publisher.live):
                     for start, stop, message_format in publisher.positions(first, last):
@@ -296,16 +254,16 @@ class Feeds:
                                 if queue in late:
                                     self._publish(publisher, queue, a, again, wanted)
 
-    def settled_tag(self, publisher: Publisher, tag: bytes) -> list[Feed]:
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> list[BaseFeed]:
         """The publisher settles by tag. Returns at which queues, too."""
-        feeds = list(self.of.get(publisher, {}).values())
+        feeds = self.of.get(publisher, {}).values()
         for feed in feeds:
             feed.settle_tag(tag)
-        return feeds
+        return [*feeds]
 
-    def ids(self, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
+    def ids(self, publisher: Publisher, start: int, stop: int) -> dict[BaseFeed, IntervalSet]:
         """Returns the delivery-ids at the queues of these records."""
-        found: dict[Feed, IntervalSet] = {}
+        found: dict[BaseFeed, IntervalSet] = {}
         for feed in self.of.get(publisher, {}).values():
             ids = IntervalSet()
             for position in range(start, stop):
@@ -335,7 +293,7 @@ class Feeds:
     def _detach(self, feed: Feed, closed: bool) -> None:
         own = feed.own
         if own is not None:
-            own.address.ingress.detach(own, closed)
+            own.ingress.detach(own, closed)
 
     def tick(self) -> None:
         for feed, (until, closed) in list(self._lingering.items()):
@@ -375,14 +333,14 @@ class Feeds:
             if self._lingering.pop(feed, None) is not None or of.dropped:
                 continue
             if condition == STOLEN:
-                self.address.ingress.drop(of, info.get(EPOCH, 0))
+                of.ingress.drop(of, info.get(EPOCH, 0))
             else:
                 port = of.port
-                self.address.ingress.detach(of, False)
+                of.ingress.detach(of, False)
                 port.detach(condition, description, info, True)
 
     def _decided(self, feed: Feed, first_id: int, last_id: int, rejected: int, why: bytes) -> None:
-        records = self.address.records
+        records = self.records
         done = IntervalSet()
         for delivery_id in range(first_id, last_id + 1):
             position = feed.positions.get(delivery_id, -1)
@@ -404,7 +362,7 @@ class Feeds:
             for queue in [queue for queue in feeds if queue not in queues]:
                 self._detach(feeds.pop(queue), True)
         for queue in [queue for queue in self.awaited if queue not in queues]:
-            self.address.records.check(self.awaited.pop(queue).take())
+            self.records.check(self.awaited.pop(queue).take())
         self.core.drain()
 
     def check_invariants(self) -> None:

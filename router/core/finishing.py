@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from router.core import messages as m
-
-if TYPE_CHECKING:
-    from router.core.address import Address
+from router.core.base import BaseAddress
+from router.core.kept_maps import Kept
 
 
 class Finishing:
     """Those of one address. Several may be open; each is answered for itself."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, kept: Kept) -> None:
         self.address = address
-        self.core = address.core
+        self.kept = kept
         self._number = 0
         self._open: dict[int, Callable[[str], None]] = {}
         self._missing: dict[int, dict[str, None]] = {}
@@ -39,14 +37,14 @@ class Finishing:
             return
         self._number += 1
         self._open[self._number], self._missing[self._number] = answered, missing
-        self.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
+        self.address.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
 
     def on_finish(self, sender: str, message: m.Finish) -> None:
         answer = m.Finished(self.address.name, message.number, message.settled)
         if message.settled:
-            self.address.kept.when_finished(partial(self.core.send_to, sender, answer))
+            self.kept.when_finished(partial(self.address.core.send_to, sender, answer))
         else:
-            self.core.send_to(sender, answer)
+            self.address.core.send_to(sender, answer)
 
     def on_finished(self, sender: str, message: m.Finished) -> None:
         self._answered(message.number, sender)
@@ -58,7 +56,7 @@ class Finishing:
         answered = self._open[number]
         if not missing:
             del self._open[number], self._missing[number]
-            self.core.touch(self.address)  # the address may be empty now
+            self.address.core.touch(self.address)  # the address may be empty now
         answered(router)
 
     def router_down(self, router: str) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from router.config import is_dynamic
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
 from router.core.naming import derive_publisher_id, outgoing_tags, refused_epoch, tag_prefix
 from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
-from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Batch, Phase, Publisher
+from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, BaseIngress, Batch, Phase, Publisher
+from router.core.publisher_directory import PublisherDirectory
+from router.core.streams import Streams
+from router.core.turns import Turns
 from router.core.waiting import WaitingPublishers
 from router.names import (
     DETACH_FORCED,
@@ -30,22 +34,24 @@ from router.names import (
 )
 from router.policies import owner_of
 
-if TYPE_CHECKING:
-    from router.core.address import Address
-
 # Where half of its window is free, a publisher may use one part in so many of its credit before it is told again.
 SLACK: Final = 8
 FORGOTTEN: Final = "an operator has had this publisher forgotten"
 
 
-class Ingress:
+class Ingress(BaseIngress):
     """Publishers of one address at this router."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns) -> None:
+        super().__init__(address.known_subscriptions)
+        self.directory = directory
+        self.streams = streams
+        self.turns = turns
+        self.records = streams.records
+        self.publishers = address.attached_publishers
+        self.proving = address.proving
         self.address = address
         self.core = address.core
-        self.publishers: dict[bytes, Publisher] = {}  # those that have claimed
-        self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
         self.waiting = WaitingPublishers(address)
 
     def handlers(self) -> m.Handlers:
@@ -60,12 +66,12 @@ class Ingress:
         """Chooses the term and answers the attach (protocol 5.1), or refuses it (protocol 5.3). Nothing is claimed yet:
         an attach proves nothing."""
         core, address = self.core, self.address
-        if is_dynamic(address.name) and not (attach.makes_node or address.subscriptions.entries):
+        if is_dynamic(address.name) and not (attach.makes_node or address.known_subscriptions):
             port.refuse(NOT_FOUND, GONE, {})
             return
         unique = isinstance(attach.unsettled, UniqueTags)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
-        known = address.publishers.entries.get(publisher_id)
+        known = address.known_publishers.get(publisher_id)
         if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
             self._refuse_stolen(port, refused_epoch(known.term, known.incarnation))
             return
@@ -85,8 +91,8 @@ class Ingress:
             return
         if resumes and attach.incarnation is None:
             if not (known and known.real):
-                if not core.startup.is_recovered(address.name):
-                    core.defer_publisher(port, attach)
+                if not core.is_recovered(address.name):
+                    core.deferred_publishers[port] = attach
                 else:
                     port.refuse(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {})
                 return
@@ -94,7 +100,9 @@ class Ingress:
                 port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
                 return
         term = self._choose_term(attach, publisher_id, known.term if known else None)
-        publisher = Publisher(address, port, attach, publisher_id, unique, term)
+        publisher = Publisher(self, self.records, port, attach, publisher_id, term)
+        publisher.unsettled_window = publisher.unsettled_window or core.config.unsettled_window
+        publisher.timeout_s = address.config.publisher_expires_s
         publisher.resumes = resumes
         in_time = known is not None and not known.closed and not known.expired(core.now)
         publisher.was_known = in_time and publisher.may_resend
@@ -178,6 +186,9 @@ class Ingress:
         publisher.slack = 0  # protocol 5.7: what comes may use up the question's limit
         publisher.port.ask()
 
+    def wants_proof(self, publisher: Publisher) -> None:
+        self.streams.ask(publisher)
+
     def _is_asked_together(self, publisher: Publisher) -> bool:
         return self.core.roll_call.together and not publisher.brought_epoch
 
@@ -187,7 +198,7 @@ class Ingress:
             publisher.claim_call = None
             self.proved(publisher)
         else:
-            self.address.streams.called(publisher, number)
+            self.streams.called(publisher, number)
 
     def vouching_changed(self, publisher: Publisher) -> None:
         """All routers are together now, so that a proof is worth asking for, or one is missing: then nobody can be
@@ -197,17 +208,17 @@ class Ingress:
             publisher.proof_outdated = True
             self.proved(publisher)
         else:
-            self.address.streams.ask(publisher)
+            self.streams.ask(publisher)
 
     def question_answered(self, publisher: Publisher) -> None:
         """The open question is answered: another sign of life, and a later proof (protocol 5.7)."""
         self.proved(publisher)
-        self.address.streams.question_answered(publisher)
+        self.streams.question_answered(publisher)
 
     def _claim(self, publisher: Publisher) -> None:
         """The publisher works here from now on, and all routers are told (protocol 5.4)."""
         core, address = self.core, self.address
-        known = address.publishers.entries.get(publisher.publisher_id)
+        known = address.known_publishers.get(publisher.publisher_id)
         publisher.incarnation = publisher.brought_incarnation or 0
         brought, unique, resumes = publisher.brought_incarnation, publisher.unique, publisher.resumes
         if known and self._was_forgotten(known, brought, unique, resumes):
@@ -226,7 +237,7 @@ class Ingress:
         if older:
             self.drop(older, refused_epoch(publisher.term, publisher.incarnation))
             core.drain()  # protocol 3.3: messages to oneself go before the rest
-            known = address.publishers.entries.get(publisher.publisher_id)
+            known = address.known_publishers.get(publisher.publisher_id)
         incarnation = self._incarnation(publisher, known)
         if incarnation is None:
             self._discard(publisher)
@@ -242,11 +253,11 @@ class Ingress:
         publisher.phase = Phase.CLAIMING
         self._stop_proving(publisher)
         self.publishers[publisher.publisher_id] = publisher
-        for entry in address.subscriptions.entries.values():
+        for entry in address.known_subscriptions.values():
             if entry.home is not None:
-                address.streams.cover(publisher, entry)
+                self.streams.cover(publisher, entry)
         publisher.waiting = core.kinds.everybody(address.name)
-        expected = address.streams.expected(publisher)
+        expected = self.streams.expected(publisher)
         core.broadcast(self._pub(publisher, expected))
         for tag in publisher.settled_tags:
             self.settled_tag(publisher, tag)
@@ -256,22 +267,6 @@ class Ingress:
         name = self.address.name
         incarnation, timeout_s = publisher.incarnation, publisher.timeout_s
         return m.Pub(name, publisher.publisher_id, incarnation, publisher.term, timeout_s, expected)
-
-    def note_known_publisher(self, publisher_id: bytes) -> None:
-        """A subscriber's map or another router names the publisher, which was unknown here when it attached
-        (protocol 5.4)."""
-        for publisher in self.proving.get(publisher_id, ()):
-            publisher.was_known = publisher.may_resend
-
-    def overtaken_by_news(self, publisher_id: bytes) -> None:
-        """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
-
-        No clock can tell which of the two is later, whatever their terms. A later sign of life of the publisher can,
-        and so can epochs that the client chose.
-        """
-        for publisher in self.proving.get(publisher_id, ()):
-            if not publisher.brought_epoch:
-                publisher.proof_outdated = publisher.overtaken = True
 
     def _is_too_late(self, publisher: Publisher, known: PublisherEntry | None) -> bool:
         """Says whether other routers may have settled what the publisher will send again while its sign of life was
@@ -311,7 +306,7 @@ class Ingress:
             if publisher and publisher.term == message.term and self._is_overtaken(publisher, term, incarnation):
                 self.drop(publisher, refused_epoch(term, incarnation))
                 self.core.drain()  # protocol 3.3: messages to oneself go before the rest
-            self.address.publishers.learn_from_stale(message.publisher, term, incarnation, real)
+            self.directory.learn_from_stale(message.publisher, term, incarnation, real)
             return
         if publisher and publisher.term == message.term:
             publisher.waiting.pop(sender, None)
@@ -325,12 +320,12 @@ class Ingress:
         if publisher.waiting or publisher.phase is not Phase.CLAIMING:
             return
         publisher.phase = Phase.READY
-        self.address.feeds.look(publisher)
-        self.address.completion.check(publisher)
+        self.records.feeds.look(publisher)
+        self.streams.completion.check(publisher)
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
         if publisher.link_gone is None:
-            self.address.streams.expect_until_flush(publisher)
+            self.streams.expect_until_flush(publisher)
             publisher.port.ready()
         for batch in held:
             self._take(publisher, batch)
@@ -343,7 +338,7 @@ class Ingress:
             self._leave(publisher, closed=publisher.link_gone)
             return
         self.core.window_changed(publisher)
-        self.address.streams.ask(publisher)
+        self.streams.ask(publisher)
 
     # --------------------------------------------------------------------------------------------------- what they send
 
@@ -372,7 +367,7 @@ class Ingress:
         if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
             self.proved(publisher)
             self.core.drain()
-        turns = self.address.turns
+        turns = self.turns
         if publisher.dropped:
             return
         if not publisher.ready or publisher.held_parts:
@@ -380,15 +375,15 @@ class Ingress:
         elif part.first and turns.holder is not publisher:
             self._hold_part(publisher, part)
             turns.want(publisher)
-        elif part.first and (publisher.uncovered or self.address.feeds):
+        elif part.first and (publisher.uncovered or self.records.feeds):
             self.ask_again(publisher)  # it will cover them, or its link will be one that joins (MQTT's topics do)
         elif part.first:
             self._take(publisher, Batch(part.delivery_id, [part.tag], [part.payload], False, 0, begins=True))
         elif part.aborted:
             if publisher.unfinished is not None:
-                self.address.records.publisher_settled(publisher, part.delivery_id, part.delivery_id)
+                self.records.publisher_settled(publisher, part.delivery_id, part.delivery_id)
         else:
-            self.address.records.add_part(publisher, part.payload, part.last)
+            self.records.add_part(publisher, part.payload, part.last)
         turns.look()
 
     def take_held_parts(self, publisher: Publisher) -> None:
@@ -403,6 +398,11 @@ class Ingress:
                 publisher.held_parts.append(part)
             else:
                 self._take(publisher, part)
+
+    def take_turn(self, publisher: Publisher) -> None:
+        """A FLUSH that has waited for what is taken now goes on (protocol 8.5)."""
+        self.take_held_parts(publisher)
+        self.streams.flush_after_turn(publisher)
 
     def _hold_part(self, publisher: Publisher, part: Part) -> None:
         """They are bounded by the session's window, but for one that is asked for its sign of life."""
@@ -430,7 +430,7 @@ class Ingress:
     def _take(self, publisher: Publisher, batch: Batch) -> None:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
-        records = self.address.records
+        records = self.records
         if not (batch.settled or publisher.unique or publisher.used_tags.rise(batch.tags)):
             repeat = publisher.used_tags.find_repeat(batch.tags, partial(publisher.unsettled_tags, records.log))
             if repeat is not None:
@@ -453,11 +453,11 @@ class Ingress:
             return
         outgoing = outgoing_tags(publisher.prefix, [tag])
         expected = publisher.expected.pop(outgoing[0], self) is None
-        recorded = not expected and self.address.records.settled_tag(publisher, outgoing[0])
+        recorded = not expected and self.records.settled_tag(publisher, outgoing[0])
         if expected or (publisher.unknown and not recorded):
             self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
-        feeds = self.address.feeds.settled_tag(publisher, outgoing[0])
-        self.address.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
+        feeds = self.records.feeds.settled_tag(publisher, outgoing[0])
+        self.streams.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
 
     # ---------------------------------------------------------------------------------------------------------- routers
 
@@ -501,7 +501,7 @@ class Ingress:
 
     def _leave(self, publisher: Publisher, *, closed: bool) -> None:
         """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
-        self.address.feeds.drop(publisher, closed=closed)
+        self.records.feeds.drop(publisher, closed=closed)
         self._drop_records(publisher)
         name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
         if closed:
@@ -548,13 +548,13 @@ class Ingress:
     def _drop_records(self, publisher: Publisher) -> None:
         """The publisher's unsettled map is now the only authority (protocol 8.4)."""
         # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
-        self.address.records.flush()
-        self.address.feeds.drop(publisher, closed=False)
+        self.records.flush()
+        self.records.feeds.drop(publisher, closed=False)
         publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
-        self.address.records.drop_all(publisher)
-        self.address.completion.drop(publisher)
-        self.address.turns.drop(publisher)
+        self.records.drop_all(publisher)
+        self.streams.completion.drop(publisher)
+        self.turns.drop(publisher)
         self.core.roll_call.check_asked()
 
     # ---------------------------------------------------------------------------------------------------------- windows
@@ -565,13 +565,13 @@ class Ingress:
 
     def tell_window(self, publisher: Publisher) -> None:
         """Tells the publisher's link how much may come (protocol 6.8)."""
-        messages, size, reason = publisher.window()
-        ahead, config = publisher.is_ahead, self.core.config
+        messages, size, reason = self._window(publisher)
+        ahead, config = self._is_ahead(publisher), self.core.config
         withheld = bool(reason or ahead) and self._is_credit_withheld(publisher, reason)
         could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
         if could_not and not withheld and publisher.flush_at is not None:
             # protocol 8.5: without credit it could not send again what it has in doubt
-            self.address.streams.expect_until_flush(publisher)
+            self.streams.expect_until_flush(publisher)
         if reason and not publisher.no_credit_reason:
             publisher.no_credit_since = self.core.now
         publisher.no_credit_reason = reason
@@ -585,6 +585,34 @@ class Ingress:
         if ahead is not publisher.held_back:
             publisher.held_back = ahead
             cast("SendingPartsPort", publisher.port).hold_back(ahead)
+
+    def _window(self, publisher: Publisher) -> tuple[int, int, str]:
+        """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
+        address, core = self.address, self.core
+        if not self.subscriptions and address.config.no_subscribers == "hold" and not self.records.feeds:
+            return (0, 0, NO_SUBSCRIBERS)
+        if core.payload_bytes >= core.config.memory_limit:
+            return (0, 0, "memory limit")
+        if publisher.unsettled >= publisher.unsettled_window:
+            return (0, 0, "unsettled window")
+        messages = min(
+            core.config.window_messages - publisher.undone - publisher.held_count,
+            publisher.unsettled_window - publisher.unsettled,
+        )
+        size = core.fair_share(core.payload_bytes) - publisher.undone_bytes - publisher.held_bytes
+        if messages <= 0:
+            return (0, 0, "window")
+        if size <= 0:
+            return (0, 0, "window of bytes")
+        return (messages, size, "")
+
+    def _is_ahead(self, publisher: Publisher) -> bool:
+        """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
+        be able to answer then."""
+        if publisher.held_parts:
+            return not publisher.asked_for_proof
+        records = self.records
+        return bool(records.large) and records.ahead(publisher) >= self.core.config.stream_share
 
     def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
         """Says whether credit is withheld, or without a reason its session held back, for another reason than new

@@ -40,23 +40,9 @@ class Irregular:
     """
 
     __slots__ = (
-        "delivery_id",
-        "failures",
-        "from_map",
-        "ingress",
-        "ingress_position",
-        "message_format",
-        "order",
-        "payload",
-        "position",
-        "publisher_id",
-        "redeliveries",
-        "rejected",
-        "resume",
-        "state",
-        "tag",
-        "token",
-    )
+        "delivery_id", "failures", "from_map", "ingress", "ingress_position", "message_format", "order", "payload",
+        "position", "publisher_id", "redeliveries", "rejected", "resume", "state", "tag", "token",
+    )  # fmt: skip
 
     def __init__(self, tag: bytes, state: State, payload: bytes | None = None, message_format: int = 0) -> None:
         self.tag = tag

@@ -13,39 +13,18 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
+from router.core.base import BaseAddress, BaseCore
+from router.core.directory import KeptMap
 from router.core.naming import NO_TERM
-from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
+from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, SubscriberPort
 from router.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
-    from router.core.address import Address
-    from router.core.core import Core
+    from router.core.kept_maps import Kept
 
+Attached = dict[SubscriberPort, Subscriber]
 SENT: Final = MapState.RECEIVED
 """The client may hold it, and has said nothing: its payload is sent again."""
-
-
-class KeptMap:
-    """A map as of a KEEP: tag -> (state, identifier; 0: the client holds none)."""
-
-    __slots__ = ("items", "number", "term")
-
-    def __init__(self, term: Term) -> None:
-        self.term = term
-        self.number = 0
-        self.items: dict[bytes, tuple[MapState, int]] = {}
-
-    def change(self, changed: list[m.KeptItem], gone: list[bytes]) -> None:
-        for tag in gone:
-            self.items.pop(tag, None)
-        holders = {identifier: tag for tag, (_, identifier) in self.items.items() if identifier}
-        for tag, state, identifier in changed:
-            former = holders.get(identifier)
-            if former is not None and former != tag and former in self.items:  # protocol 7.9.6
-                self.items[former] = (self.items[former][0], 0)
-            if identifier:
-                holders[identifier] = tag
-            self.items[tag] = (MapState(state), identifier)
 
 
 class Handover:
@@ -73,7 +52,9 @@ def _kind_of(waiting: Handover) -> tuple[bool, int]:
 class KeptLink:
     """The core's SubscriberPort in front of a KeptMapPort. Its owner attaches, detaches and reports through it."""
 
-    def __init__(self, core: Core, port: KeptMapPort, attach: SubscriberAttach) -> None:
+    maps: Kept  # of its address, from its attach on
+
+    def __init__(self, core: BaseCore, port: KeptMapPort, attach: SubscriberAttach) -> None:
         self.core = core
         self.port = port
         self.attach = attach
@@ -98,7 +79,7 @@ class KeptLink:
         self._next_id = 0
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BaseAddress:
         return self.core.address(self.attach.address)
 
     # -------------------------------------------------------------------------------------------------- from its owner
@@ -146,12 +127,12 @@ class KeptLink:
     def end(self, closed: bool, now: float) -> None:
         """The client's session ends here."""
         self.core.now = self.core.entered = now
-        there = self.core.addresses.get(self.attach.address)
-        if there is not None:
-            there.kept.cancel(self)
+        attached = self.term != NO_TERM
+        if attached:
+            self.maps.cancel(self)
         self.core.detach_subscriber(self, closed, now)
-        if there is not None:
-            there.kept.drop(self)
+        if attached:
+            self.maps.drop(self)
 
     # ------------------------------------------------------------------------------------------------------- the map
 
@@ -186,7 +167,7 @@ class KeptLink:
 
     def _returned(self, tag: bytes) -> None:
         del self._returning[tag]
-        subscriber, delivery_id = self.core.subscribers.get(self), self._by_tag.get(tag)
+        subscriber, delivery_id = self.maps.subscribers.get(self), self._by_tag.get(tag)
         if subscriber is not None and delivery_id is not None:
             subscriber.deliveries.disposition(subscriber, delivery_id, delivery_id, Outcome.RELEASED, False)
 
@@ -235,12 +216,12 @@ class KeptLink:
 
     def flush(self) -> None:
         """Tells the keeper what has changed, in one message for a turn (protocol 7.9.5, 7.9.6, 7.9.9)."""
-        entry = self.address.subscriptions.entries.get(self.name)
+        entry = self.address.known_subscriptions.get(self.name)
         if not self.answered or entry is None or entry.term != self.term or entry.recalled_by > self.term:
             return
         entry.kept = self.kept
         if self._unresumed and self._queue:  # what comes again may be behind what waits for room
-            Subscriber.pump(self.core.subscribers[self])  # a consumer's touches its address, and so leads here again
+            Subscriber.pump(self.maps.subscribers[self])  # a consumer's touches its address, and so leads here again
         keeper, items = self.core.keeper.of(self.attach.address), self.kept.items
         identified = self._identify()
         if self._changed or (self.whole and (items or self.acknowledged < self.kept.number)):
@@ -261,7 +242,7 @@ class KeptLink:
 
     def keeper_changed(self) -> None:
         self.whole = True
-        if self.recalled and self.attach.address in self.core.addresses:
+        if self.recalled and self.attach.address in self.core.known:
             self.core.touch(self.address)
 
     def acknowledge(self, number: int) -> None:
@@ -273,7 +254,7 @@ class KeptLink:
                 self._returned(tag)
             elif tag not in self.kept.items:
                 self.closing.pop(tag, None)
-                self.address.kept.closed(self, tag)
+                self.maps.closed(self, tag)
                 self.core.touch(self.address)  # what comes under this tag again may have waited
             elif self.kept.items[tag][1] and tag not in self._releasing:
                 self._releasing[tag] = None
@@ -299,7 +280,7 @@ class KeptLink:
         """Returns what is settled, and in a map still (protocol 7.9.8)."""
         if self.answered:
             return list(self.closing)
-        subscriber = self.core.subscribers.get(self)
+        subscriber = self.maps.subscribers.get(self)
         return [tag for tag in self.kept.items if subscriber is not None and subscriber.find(tag) is None]
 
     def _may_release(self, number: int) -> bool:

@@ -6,40 +6,12 @@ The maps of local clients are in `router.core.keeping`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.directory import SubscriptionEntry
-from router.core.keeping import KeptLink, KeptMap
+from router.core.base import BaseAddress
+from router.core.directory import KeptMap, SubscriptionEntry
+from router.core.keeping import Attached, KeptLink
 from router.core.ports import MapState, SubscriberAttach, Term
-
-if TYPE_CHECKING:
-    from router.core.address import Address
-    from router.core.core import Core
-
-
-class Keeper:
-    """The other router that keeps all maps of this one (protocol 7.9.4)."""
-
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        self.name: str | None = None
-
-    def look(self) -> None:
-        """A session has begun, or has ended."""
-        peers = self.core.members.peers
-        if self.name in peers:
-            return
-        former, later = self.name, [peer for peer in peers if peer > self.core.name]
-        self.name = next(iter(later or peers), None)
-        if self.name != former:
-            for address in self.core.addresses.values():
-                for link in address.kept.links:
-                    link.keeper_changed()
-
-    def of(self, address: str) -> str | None:
-        """Returns its name, if it keeps the maps of this address, too (protocol 16.13)."""
-        return None if self.name in self.core.kinds.apart(address) else self.name
 
 
 class Recall:
@@ -55,9 +27,10 @@ class Recall:
 class Kept:
     """One address's maps."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, subscribers: Attached) -> None:
         self.address = address
         self.core = address.core
+        self.subscribers = subscribers
         self.links: dict[KeptLink, None] = {}
         self._recalls: dict[KeptLink, Recall] = {}
         self._finishing: list[tuple[dict[tuple[KeptLink, bytes], None], Callable[[], None]]] = []
@@ -79,13 +52,14 @@ class Kept:
         """Says whether the attach waits for a map that is fetched first (protocol 7.9.2)."""
         if not isinstance(port, KeptLink) or port.recalled:
             return False
-        entry = self.address.subscriptions.entries.get(port.name)
+        entry = self.address.known_subscriptions.get(port.name)
         if attach.epoch is not None:
             port.term = (attach.epoch, "")
         else:
             known = max(entry.term, entry.recalled_by)[0] if entry else 0
             port.term = (max(self.core.clock_us(), known + 1), self.core.name)
         self.links[port] = None
+        port.maps = self
         if attach.born is not None and attach.born == attach.epoch:
             port.enter(None)
             return False
@@ -94,7 +68,7 @@ class Kept:
         return True
 
     def on_recall(self, sender: str, message: m.Recall) -> None:
-        entry = self.address.subscriptions.entries.get(message.name)
+        entry = self.address.known_subscriptions.get(message.name)
         answer = m.Recalled(self.address.name, message.name, message.term, None, 0, [])
         if entry is not None:
             entry.recalled_by = max(entry.recalled_by, message.term)
@@ -123,11 +97,11 @@ class Kept:
         return (kept.term, kept.number) > (other.term, other.number)
 
     def _check(self, recall: Recall) -> None:
-        if recall.missing or self.core.startup.awaited(self.address.name):
+        if recall.missing or self.core.awaited(self.address.name):
             return
         del self._recalls[recall.link]
         recall.link.enter(recall.best)
-        self.address.egress.attach(recall.link, recall.attach)
+        self.address.attach_subscriber(recall.link, recall.attach)
 
     def check_recalls(self) -> None:
         for recall in list(self._recalls.values()):
@@ -136,8 +110,10 @@ class Kept:
     def cancel(self, link: KeptLink) -> None:
         self._recalls.pop(link, None)
 
-    def drop(self, link: KeptLink) -> None:
+    def drop(self, link: object) -> None:
         """The link is gone: what is not settled in a map is not this router's to settle any more."""
+        if not isinstance(link, KeptLink):
+            return
         self.links.pop(link, None)
         for pending, _ in self._finishing:
             for key in [key for key in pending if key[0] is link]:
@@ -148,7 +124,7 @@ class Kept:
     # ---------------------------------------------------------------------------------------------------------- keeping
 
     def on_keep(self, sender: str, message: m.Keep) -> None:
-        entry = self.address.subscriptions.entries.get(message.name)
+        entry = self.address.known_subscriptions.get(message.name)
         if entry is None or entry.term > message.term or self._is_fetched(entry, message.term):
             return
         kept = entry.kept

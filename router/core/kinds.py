@@ -20,8 +20,7 @@ from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, 
 from router.names import DETACH_FORCED
 
 if TYPE_CHECKING:
-    from router.core.address import Address
-    from router.core.core import Core
+    from router.core.base import BaseAddress, BaseCore
 
 MOST_KNOWN: Final = 4_096  # addresses whose routers are at hand
 NONE_APART: Final[frozenset[str]] = frozenset()
@@ -45,7 +44,7 @@ class _Change:
 class Kinds:
     """What addresses are at this router, and at those in session."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: BaseCore) -> None:
         self.core = core
         self.own = kinds_of(core.config.reachable)
         self._said: dict[str, QueueTable] = {}  # to routers in session; nothing: no queue
@@ -98,7 +97,7 @@ class Kinds:
         """It has said what addresses are there; first: in this session. Who was apart is not, or the other way round
         (protocol 16.13.2). Returns what says of an address whether the router has read only now what that is here."""
         core = self.core
-        before = [(address, sender in self.apart(address.name)) for address in core.addresses.values()]
+        before = [(address, sender in self.apart(address.name)) for address in core.known.values()]
         former = self._others.get(sender, self.own)
         table = self._told.get(sender, () if core.speaks(sender) >= m.since(m.Queues) else self.own)
         self._others[sender] = table
@@ -113,7 +112,7 @@ class Kinds:
             del change.unread[sender]
         self._tidy()
         if not first and table != former:
-            core.startup.send_hello(sender)
+            core.send_hello(sender)
         for address, was_apart in before:
             is_apart = sender in self.apart(address.name)
             if is_apart and not was_apart:
@@ -154,16 +153,16 @@ class Kinds:
         """Refuses a publisher that may not attach now (protocol 16.13.3)."""
         if not self._others and not self._changes:
             return False
-        unique, found = isinstance(attach.unsettled, UniqueTags), self.core.addresses.get(attach.address)
+        unique, found = isinstance(attach.unsettled, UniqueTags), self.core.known.get(attach.address)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
-        return self._refuses(port, attach.address, found is not None and publisher_id in found.publishers.entries)
+        return self._refuses(port, attach.address, found is not None and publisher_id in found.known_publishers)
 
     def refuses_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> bool:
         """Refuses a subscription that may not attach now (protocol 16.13.3)."""
         if not self._others and not self._changes:
             return False
-        found = self.core.addresses.get(attach.address)
-        entry = found.subscriptions.entries.get((attach.container, attach.name)) if found is not None else None
+        found = self.core.known.get(attach.address)
+        entry = found.known_subscriptions.get((attach.container, attach.name)) if found is not None else None
         return self._refuses(port, attach.address, entry is not None and entry.term != NO_TERM)
 
     def _refuses(self, port: PublisherPort | SubscriberPort, address: str, known: bool) -> bool:
@@ -221,18 +220,16 @@ class Kinds:
             for address, use in self._in_use(table)
         ]
 
-    def _changing(self, table: QueueTable) -> list[Address]:
+    def _changing(self, table: QueueTable) -> list[BaseAddress]:
         return [
-            each
-            for name, each in sorted(self.core.addresses.items())
-            if is_queue(table, name) != is_queue(self.own, name)
+            each for name, each in sorted(self.core.known.items()) if is_queue(table, name) != is_queue(self.own, name)
         ]
 
-    def _in_use(self, table: QueueTable) -> list[tuple[Address, str]]:
-        found = [(address, use_of(address)) for address in self._changing(table)]
+    def _in_use(self, table: QueueTable) -> list[tuple[BaseAddress, str]]:
+        found = [(address, address.use()) for address in self._changing(table)]
         waiting: list[PublisherAttach | SubscriberAttach] = [
-            *self.core.startup.publishers.values(),
-            *self.core.startup.subscribers.values(),
+            *self.core.deferred_publishers.values(),
+            *self.core.deferred_subscribers.values(),
         ]
         for attach in waiting:
             if is_queue(table, attach.address) != is_queue(self.own, attach.address):
@@ -252,7 +249,7 @@ class Kinds:
             core.forget(address)
         former, self.own = self.own, table
         others = dict.fromkeys(core.members.peers, True) | dict.fromkeys(core.members.missing(core.up), False)
-        version = core.startup.declarations.own.version + 1
+        version = core.declarations.own.version + 1
         self._changes.append(_Change(former, core.now, version, others))
         self._others = {each: self._others.get(each, former) for each in core.members.peers}
         self._tidy()
@@ -262,25 +259,8 @@ class Kinds:
         up = self.core.up
         assert self._others.keys() <= up.keys()
         assert self.own == kinds_of(self.core.config.reachable)
-        for name, address in self.core.addresses.items():
+        for name, address in self.core.known.items():
             apart = self.apart(name)
-            homes = {each.home for each in address.publishers.entries.values()}
-            homes |= {each.home for each in address.subscriptions.entries.values()}
+            homes = {each.home for each in address.known_publishers.values()}
+            homes |= {each.home for each in address.known_subscriptions.values()}
             assert not homes & apart, f"{name}: a home that is apart"
-
-
-def use_of(address: Address) -> str:
-    """Says who uses an address; nothing if nobody does. A declared subscription that has never attached does not."""
-    publishers = [each.home for each in address.publishers.entries.values()]
-    publishers += [address.core.name for each in address.ingress.proving.values() for _ in each]
-    entries = address.subscriptions.entries.values()
-    subscriptions = [each.home for each in entries if not each.declared or each.term != NO_TERM]
-    used = [
-        _count(homes, what) for homes, what in ((publishers, "publisher"), (subscriptions, "subscription")) if homes
-    ]
-    return " and ".join(used) or ("" if address.is_unused else "deliveries")
-
-
-def _count(homes: list[str | None], what: str) -> str:
-    places = sorted({f"at {home}" for home in homes if home is not None}) + ["away"] * (None in homes)
-    return f"{len(homes)} {what}{'s' if len(homes) > 1 else ''} ({', '.join(places)})"

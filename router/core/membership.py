@@ -34,19 +34,9 @@ class Membership:
     """Who `name` is in session with. `routers` are those of its topology file, beside the digest of its settings."""
 
     __slots__ = (
-        "_expected",
-        "_gone",
-        "_gone_for_good_at",
-        "_hellos",
-        "_name",
-        "_own_file",
-        "_settings_digest",
-        "began",
-        "peers",
-        "speaks",
-        "together_since",
-        "up",
-    )
+        "_expected", "_gone", "_gone_for_good_at", "_hellos", "_name", "_own_file", "_settings_digest", "began",
+        "peers", "speaks", "together_since", "up",
+    )  # fmt: skip
 
     def __init__(self, name: str, routers: Iterable[str], settings_digest: int, now: float) -> None:
         self._name = name

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from router.core.core import Core
-    from router.core.counters import Counters
-    from router.core.deliveries import Deliveries
-    from router.core.directory import PublisherEntry
-    from router.core.traffic import Data
+from router.core.base import BaseCore
+from router.core.counters import Counters
 
 
 class Batch:
@@ -30,7 +25,7 @@ class PreSettledQueue:
 
     __slots__ = ("batches", "core", "count", "counters", "dropped", "size")
 
-    def __init__(self, core: Core, counters: Counters) -> None:
+    def __init__(self, core: BaseCore, counters: Counters) -> None:
         self.core = core
         self.counters = counters
         self.batches: deque[Batch] | tuple[()] = ()  # an empty deque takes 760 bytes
@@ -88,19 +83,3 @@ class PreSettledQueue:
         assert self.count == sum(len(batch.tags) for batch in self.batches)
         size = sum(sum(map(len, batch.payloads)) for batch in self.batches)
         assert self.size == size, f"{self.size} bytes counted, {size} wait"
-
-
-def take_presettled(deliveries: Deliveries, publisher: PublisherEntry, message: Data) -> None:
-    """Pre-settled transfers wait in a bounded queue of each subscription; the oldest are dropped first, and counted
-    (protocol 6.9)."""
-    for subscriber in deliveries.subscribers.values():
-        if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
-            continue
-        tags, payloads, message_format = message.tags, message.payloads, message.message_format
-        if subscriber.selecting is not None:
-            tags, payloads = subscriber.selecting.wanted(tags, payloads, message_format)
-            if not tags:
-                continue
-        subscriber.presettled.append(Batch(deliveries.log.end, tags, payloads, message_format))
-        subscriber.pump()
-        subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())

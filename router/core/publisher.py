@@ -1,22 +1,21 @@
-"""One publisher attached here: what its ingress keeps of it (protocol 2.3). The rules are in `router.core.ingress`."""
+"""One publisher attached here: what its ingress keeps of it (protocol 2.3). The rules are in `router.core.ingress`.
+
+Whoever has a publisher asks its ingress and its records by what is declared of them here: `BaseIngress`, `BaseRecords`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import IntervalSet
+from router.core.intervals import IntervalSet, Range
 from router.core.log import Run, RunList, Segments
 from router.core.messages import SubscriptionName
 from router.core.naming import PREFIX
-from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, Waiting
+from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, UniqueTags, Waiting
 from router.core.repeated_tags import UsedTags
-
-if TYPE_CHECKING:
-    from router.core.address import Address
-    from router.core.feeding import Feed
 
 NO_SUBSCRIBERS: Final = "no subscribers"
 FLUSH: Final = None
@@ -75,95 +74,93 @@ class Batch:
         ]
 
 
+class BaseRecords:
+    """The records of one address (`router.core.records`), as lower modules know them."""
+
+    def __init__(self, first_position: int) -> None:
+        self.log = Segments(first_position)
+        self.undone = IntervalSet()
+
+    def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None: ...
+    def completed(self, publisher: Publisher, tags: list[bytes]) -> None: ...
+    def check(self, ranges: list[Range]) -> None: ...
+    def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None: ...
+
+
+class BaseIngress:
+    """The ingress of one address (`router.core.ingress`), as lower modules know it."""
+
+    def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry]) -> None:
+        self.subscriptions = subscriptions  # known in the network
+
+    def ask_again(self, publisher: Publisher) -> None: ...
+    def wants_proof(self, publisher: Publisher) -> None: ...
+    def take_turn(self, publisher: Publisher) -> None: ...
+    def drop(self, publisher: Publisher, epoch: int) -> None: ...
+    def forget(self, publisher_id: bytes, incarnation: int) -> None: ...
+    def proved(self, publisher: Publisher) -> None: ...
+    def ask(self, publisher: Publisher) -> None: ...
+    def question_answered(self, publisher: Publisher) -> None: ...
+    def called(self, publisher: Publisher, number: int) -> None: ...
+    def vouching_changed(self, publisher: Publisher) -> None: ...
+    def transfers(self, publisher: Publisher, batch: Batch) -> None: ...
+    def part(self, publisher: Publisher, part: Part) -> None: ...
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> None: ...
+    def tell_window(self, publisher: Publisher) -> None: ...
+    def detach(self, publisher: Publisher, closed: bool) -> None: ...
+
+
+class BaseFeed:
+    """A feed (`router.core.feeding`), as lower modules know it."""
+
+    __slots__ = ("early_tags", "publisher")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher  # of the topic
+        self.early_tags: list[bytes] = []  # settled by tag before it attached
+
+    def answered(self) -> None: ...
+
+
 class Publisher:
     """A publisher's attachment at this router."""
 
     __slots__ = (
-        "address",
-        "asked_for_proof",
-        "asked_together",
-        "brought_epoch",
-        "brought_incarnation",
-        "brought_map",
-        "claim_call",
-        "connection",
-        "container",
-        "covered",
-        "credit_withheld",
-        "destinations",
-        "expected",
-        "flush_at",
-        "held",
-        "held_back",
-        "held_bytes",
-        "held_count",
-        "held_parts",
-        "here",
-        "incarnation",
-        "link_gone",
-        "live",
-        "mode_first",
-        "name",
-        "needs_call",
-        "needs_question",
-        "no_credit_reason",
-        "no_credit_since",
-        "overtaken",
-        "phase",
-        "port",
-        "prefix",
-        "presented",
-        "proof_outdated",
-        "publisher_id",
-        "questions_answered",
-        "questions_asked",
-        "repeats",
-        "resumes",
-        "runs",
-        "sent_new",
-        "settled_tags",
-        "slack",
-        "tags",
-        "term",
-        "timeout_s",
-        "uncovered",
-        "undone",
-        "undone_bytes",
-        "unfinished",
-        "unique",
-        "unknown",
-        "unsettled",
-        "used_tags",
-        "unsettled_window",
-        "waiting",
-        "wants_completion",
-        "was_known",
-    )
+        "asked_for_proof", "asked_together", "brought_epoch", "brought_incarnation", "brought_map", "claim_call",
+        "connection", "container", "covered", "credit_withheld", "destinations", "expected", "flush_at", "held",
+        "held_back", "held_bytes", "held_count", "held_parts", "here", "incarnation", "ingress", "link_gone", "live",
+        "mode_first", "name", "needs_call", "needs_question", "no_credit_reason", "no_credit_since", "overtaken",
+        "phase", "port", "prefix", "presented", "proof_outdated", "publisher_id", "questions_answered",
+        "questions_asked", "records", "repeats", "resumes", "runs", "sent_new", "settled_tags", "slack", "tags", "term",
+        "timeout_s", "uncovered", "undone", "undone_bytes", "unfinished", "unique", "unknown", "unsettled", "used_tags",
+        "unsettled_window", "waiting", "wants_completion", "was_known",
+    )  # fmt: skip
 
     def __init__(
         self,
-        address: Address,
+        ingress: BaseIngress,
+        records: BaseRecords,
         port: PublisherPort,
         attach: PublisherAttach,
         publisher_id: bytes,
-        unique: bool,
         term: Term,
     ) -> None:
-        self.address = address
+        self.ingress = ingress
+        self.records = records
         self.port = port
         self.container = attach.container
         self.name = attach.name
         self.brought_incarnation = attach.incarnation
         self.brought_epoch = attach.epoch is not None
-        self.brought_map = attach.unsettled is not None and not unique
+        self.unique = isinstance(attach.unsettled, UniqueTags)
+        self.brought_map = attach.unsettled is not None and not self.unique
         self.mode_first = attach.mode_first
         self.wants_completion = attach.wants_completion
         self.connection = attach.connection
-        self.unsettled_window = attach.unsettled_window or address.core.config.unsettled_window
+        self.unsettled_window = attach.unsettled_window or 0  # 0: the network's
         self.publisher_id = publisher_id
-        self.unique = unique
         self.term = term
-        self.timeout_s = address.config.publisher_expires_s  # as it is told (protocol 12.7)
+        self.timeout_s = 0.0  # as it is told (protocol 12.7)
         self.phase = Phase.PROVING
         # protocol 6.9: not None once its link has gone while pre-settled transfers were held; True if it was closed
         self.link_gone: bool | None = None
@@ -202,9 +199,9 @@ class Publisher:
         self.covered: dict[str, dict[SubscriptionName, None]] = {}
         self.destinations: tuple[str, ...] = ()
         self.uncovered: dict[SubscriptionEntry, None] = {}
-        # subscription (None: the flush), or feed (protocol 16.12) -> number of the first question that serves it
+        # subscription (None: the flush), or a feed (protocol 16.12) -> number of the first question that serves it
         # (protocol 5.7)
-        self.needs_question: dict[SubscriptionName | Feed | None, int] = {}
+        self.needs_question: dict[SubscriptionName | BaseFeed | None, int] = {}
         # subscription -> number of the first roll call that serves it instead (protocol 5.9)
         self.needs_call: dict[SubscriptionName, int] = {}
         self.questions_asked = 0
@@ -235,15 +232,6 @@ class Publisher:
     @property
     def dropped(self) -> bool:
         return self.phase is Phase.DROPPED
-
-    @property
-    def is_ahead(self) -> bool:
-        """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
-        be able to answer then."""
-        core = self.address.core
-        if self.held_parts:
-            return not self.asked_for_proof
-        return bool(self.address.records.large) and self.address.records.ahead(self) >= core.config.stream_share
 
     def cover(self, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
@@ -313,26 +301,6 @@ class Publisher:
             for tag in log.tags(start, stop)
         ]
 
-    def window(self) -> tuple[int, int, str]:
-        """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
-        address, core = self.address, self.address.core
-        if not address.subscriptions.entries and address.config.no_subscribers == "hold" and not address.feeds:
-            return (0, 0, NO_SUBSCRIBERS)
-        if core.payload_bytes >= core.config.memory_limit:
-            return (0, 0, "memory limit")
-        if self.unsettled >= self.unsettled_window:
-            return (0, 0, "unsettled window")
-        messages = min(
-            core.config.window_messages - self.undone - self.held_count,
-            self.unsettled_window - self.unsettled,
-        )
-        size = core.fair_share(core.payload_bytes) - self.undone_bytes - self.held_bytes
-        if messages <= 0:
-            return (0, 0, "window")
-        if size <= 0:
-            return (0, 0, "window of bytes")
-        return (messages, size, "")
-
     def check_invariants(self) -> None:
         for each in (self.live, self.runs):
             each.check_invariants()
@@ -372,26 +340,19 @@ class _DetachedPort:
     __slots__ = ()
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None: ...
-
     def ready(self) -> None: ...
 
     def set_window(self, messages: int, size: int, reason: str) -> int:
         return 0
 
     def waiting(self, waiting: Waiting | None) -> None: ...
-
     def ask(self) -> None: ...
-
     def hold_back(self, held: bool) -> None: ...
-
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None: ...
-
     def answer_map_part(self) -> None: ...
-
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None: ...
-
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None: ...
 
 

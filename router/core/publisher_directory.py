@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
 from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
@@ -19,16 +20,19 @@ from router.core.ports import Term
 from router.policies import owner_of
 
 if TYPE_CHECKING:
-    from router.core.address import Address
+    from router.core.egress import Egress
 
 
 class PublisherDirectory:
     """The publishers of one address, by publisher id."""
 
-    def __init__(self, address: Address) -> None:
+    egress: Egress
+
+    def __init__(self, address: BaseAddress) -> None:
         self.address = address
         self.core = address.core
-        self.entries: dict[bytes, PublisherEntry] = {}
+        self.attached = address.attached_publishers
+        self.entries = address.known_publishers
         self._is_node = is_dynamic(address.name)
         # since then nobody is known to subscribe, and no HELLO has told of a publisher (protocol 8.4.13)
         self._over_since = self.core.now
@@ -40,19 +44,18 @@ class PublisherDirectory:
 
     def on_pub(self, sender: str, message: m.Pub) -> None:
         """A publisher works at the sender from now on, unless this router knows better (protocol 5.5)."""
-        ingress = self.address.ingress
         known = self.entries.get(message.publisher)
         if known and self.refuses(sender, known, message.incarnation):
             return
         if known and self._pub_is_stale(known, sender, message):
             self.send_stale(sender, known, message.term)
             return
-        local = ingress.publishers.get(message.publisher)
+        local = self.attached.get(message.publisher)
         if local and sender != self.core.name and local.term < message.term:
-            ingress.drop(local, refused_epoch(message.term, message.incarnation))
+            local.ingress.drop(local, refused_epoch(message.term, message.incarnation))
         entry = self._enter(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
         entry.timeout_s = message.timeout_s
-        self.address.egress.on_claim(sender, message)
+        self.egress.on_claim(sender, message)
         self.core.send_to(sender, m.PubAck(self.address.name, message.publisher, message.term, None))
 
     def _pub_is_stale(self, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
@@ -87,23 +90,23 @@ class PublisherDirectory:
     ) -> PublisherEntry:
         """Enters what is known of a publisher from elsewhere than its own PUB (protocol 5.6)."""
         entry = self._enter(publisher_id, incarnation, term, home, since, real)
-        self.address.ingress.note_known_publisher(publisher_id)
-        self.address.egress.settle_incarnations(publisher_id, incarnation)
+        self._note_known(publisher_id)
+        self.egress.settle_incarnations(publisher_id, incarnation)
         return entry
 
     def _enter(
         self, publisher_id: bytes, incarnation: int, term: Term, home: str | None, since: float, real: bool
     ) -> PublisherEntry:
-        self.address.egress.ingress_lost(publisher_id)
+        self.egress.ingress_lost(publisher_id)
         entry = self.entries.get(publisher_id)
         if home != self.core.name and (entry is None or entry.term < term):
-            self.address.ingress.overtaken_by_news(publisher_id)
+            self._overtaken_by_news(publisher_id)
         if entry is None:
             timeout_s = self.address.config.publisher_expires_s
             entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
-            entry.special_subscribers = dict.fromkeys(self.address.deliveries.subscribers.values())
             self.entries[publisher_id] = entry
-            local = self.address.ingress.publishers.get(publisher_id)
+            self.egress.deliveries.special[publisher_id] = dict.fromkeys(self.egress.deliveries.subscribers.values())
+            local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.container)
             self.core.holding.count(entry.made_by, PUBLISHER)
@@ -117,6 +120,22 @@ class PublisherDirectory:
         if home is None:
             self._schedule(entry, entry.since)
         return entry
+
+    def _note_known(self, publisher_id: bytes) -> None:
+        """A subscriber's map or another router names the publisher, which was unknown here when it attached
+        (protocol 5.4)."""
+        for publisher in self.address.proving.get(publisher_id, ()):
+            publisher.was_known = publisher.may_resend
+
+    def _overtaken_by_news(self, publisher_id: bytes) -> None:
+        """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
+
+        No clock can tell which of the two is later, whatever their terms. A later sign of life of the publisher can,
+        and so can epochs that the client chose.
+        """
+        for publisher in self.address.proving.get(publisher_id, ()):
+            if not publisher.brought_epoch:
+                publisher.proof_outdated = publisher.overtaken = True
 
     def learn_from_map(self, publisher_id: bytes, incarnation: int) -> PublisherEntry:
         """A subscriber's map has deliveries of this publisher and incarnation (protocol 7.2).
@@ -137,11 +156,10 @@ class PublisherDirectory:
 
     def learn_of_hello(self, news: m.PublisherNews) -> None:
         """A HELLO names a publisher: the greater incarnation wins, then the greater term (protocol 4.3)."""
-        ingress = self.address.ingress
         self._over_since = self.core.now  # the JOIN comes behind the HELLO
-        local = ingress.publishers.get(news.publisher)
+        local = self.attached.get(news.publisher)
         if local and (local.incarnation, local.term) < (news.incarnation, news.term):
-            ingress.drop(local, refused_epoch(news.term, news.incarnation))
+            local.ingress.drop(local, refused_epoch(news.term, news.incarnation))
         known = self.entries.get(news.publisher)
         if known is not None and known.is_forgotten(news.incarnation):
             return
@@ -180,7 +198,7 @@ class PublisherDirectory:
         known.home = None
         known.since = self.core.now
         self._schedule(known, known.since)
-        self.address.egress.ingress_lost(known.publisher_id)
+        self.egress.ingress_lost(known.publisher_id)
 
     def on_pubclose(self, sender: str, message: m.PubClose) -> None:
         """The publisher has closed for good: its deliveries are settled (protocol 8.4).
@@ -197,7 +215,7 @@ class PublisherDirectory:
                 self._enter_closed(message)
         else:
             below = min(message.incarnation + 1, known.incarnation)
-        self.address.egress.settle_incarnations(message.publisher, below)
+        self.egress.settle_incarnations(message.publisher, below)
 
     def _enter_closed(self, message: m.PubClose) -> None:
         """The entry of a closed publisher stays: an older ingress may still speak on another stream (protocol 8.4)."""
@@ -227,7 +245,7 @@ class PublisherDirectory:
 
     def attached_at(self, entry: PublisherEntry) -> str | None:
         """Returns the router where it is attached, as far as is known here, also before its claim."""
-        return self.core.name if entry.publisher_id in self.address.ingress.proving else entry.home
+        return self.core.name if entry.publisher_id in self.address.proving else entry.home
 
     def status_of(self, entries: list[PublisherEntry]) -> dict[str, object]:
         """Returns what would become of these publishers' deliveries if they did not come back: how many the
@@ -244,7 +262,7 @@ class PublisherDirectory:
 
     def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
         """What subscriptions here hold of a publisher without a home."""
-        subscribers = self.address.deliveries.subscribers.values()
+        subscribers = self.egress.deliveries.subscribers.values()
         return [delivery for each in subscribers for delivery in each.irregular.get(entry.publisher_id, {}).values()]
 
     def forget(self, entry: PublisherEntry) -> None:
@@ -264,7 +282,7 @@ class PublisherDirectory:
         if known is not None and known.incarnation > message.incarnation:
             return
         if known is None or known.forgotten is None or known.incarnation < message.incarnation:
-            self.address.ingress.forget(message.publisher, message.incarnation)
+            self._tell_local(message.publisher, message.incarnation)
             # the next term that a router chooses must make a later incarnation (protocol 5.4)
             term = max(message.term, (message.incarnation, ""), known.term if known is not None else NO_TERM)
             known = self._enter(message.publisher, message.incarnation, term, None, core.now, False)
@@ -274,6 +292,11 @@ class PublisherDirectory:
         assert known.forgotten is not None
         known.forgotten[sender] = None
         self._settle_if_forgotten_everywhere(known)
+
+    def _tell_local(self, publisher_id: bytes, incarnation: int) -> None:
+        local = self.attached.get(publisher_id)
+        if local is not None:
+            local.ingress.forget(publisher_id, incarnation)
 
     def _pass_on(self, sender: str, known: PublisherEntry) -> None:
         """Tells all what another router has told: that one may die before all have heard it. To the others this says
@@ -291,7 +314,7 @@ class PublisherDirectory:
         if not known.is_forgotten(incarnation):
             return False
         if sender == self.core.name:
-            self.address.ingress.forget(known.publisher_id, known.incarnation)
+            self._tell_local(known.publisher_id, known.incarnation)
         else:
             self._tell_forgotten(sender, known)
         return True
@@ -309,7 +332,7 @@ class PublisherDirectory:
 
     def _settle_if_forgotten_everywhere(self, known: PublisherEntry) -> None:
         if self._is_forgotten_everywhere(known):
-            self.address.egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
+            self.egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
 
     # ------------------------------------------------------------------------------------------------------------- time
 
@@ -322,7 +345,7 @@ class PublisherDirectory:
     def _forgotten_at(self, entry: PublisherEntry, since: float) -> float:
         """Returns when a publisher is forgotten that has had no home since then: at a dynamic node that has ended
         soon, since it cannot come back (protocol 8.4.13)."""
-        if self._is_node and not self.address.subscriptions.entries:
+        if self._is_node and not self.address.known_subscriptions:
             return max(since, self._over_since) + self.address.config.margin_s
         return since + self._forgotten_after(entry)
 
@@ -339,11 +362,11 @@ class PublisherDirectory:
         """Says whether the publisher of deliveries in doubt may work at a router that is out of reach: a router of the
         topology file has been out of session meanwhile. These deliveries are kept (protocol 8.4)."""
         seen_for = self.core.now - self.core.members.together_since
-        return seen_for < self._forgotten_after(entry) and self.address.egress.holds_in_doubt(entry.publisher_id)
+        return seen_for < self._forgotten_after(entry) and self.egress.holds_in_doubt(entry.publisher_id)
 
     def tick(self) -> None:
         """Settles and forgets what has been without a home for too long (protocol 8.4)."""
-        now, egress = self.core.now, self.address.egress
+        now, egress = self.core.now, self.egress
         for known in list(self.entries.values()):
             if known.forgotten is not None:
                 self._settle_if_forgotten_everywhere(known)  # perhaps the topology file has fewer routers now
@@ -355,7 +378,7 @@ class PublisherDirectory:
             if lost:
                 egress.ingress_lost(known.publisher_id)
                 egress.settle_where(known.publisher_id, lambda delivery: True)
-                del self.entries[known.publisher_id]
+                del self.entries[known.publisher_id], self.egress.deliveries.special[known.publisher_id]
                 self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
@@ -388,14 +411,14 @@ class PublisherDirectory:
         now = self.core.now
         ages = [
             self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
-            for subscriber in self.address.deliveries.subscribers.values()
+            for subscriber in self.egress.deliveries.subscribers.values()
             for publisher_id, known in subscriber.irregular.items()
             if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
         ]
         return round(max(ages), 3) if ages else None
 
     def check_invariants(self) -> None:
-        core, attached = self.core, self.address.ingress.publishers
+        core, attached = self.core, self.attached
         for publisher_id, entry in self.entries.items():
             assert entry.publisher_id == publisher_id
             assert entry.home is None or entry.home == core.name or entry.home in core.up, f"home {entry.home}"

@@ -9,11 +9,10 @@ from router.core.intervals import IntervalSet
 from router.core.irregular import State
 
 if TYPE_CHECKING:
-    from router.core.deliveries import Deliveries
-    from router.core.subscriber import Subscriber
+    from router.core.subscriber import BaseDeliveries, Subscriber
 
 
-def tell_why(deliveries: Deliveries, subscriber: Subscriber, first: int, last: int, why: bytes) -> None:
+def tell_why(deliveries: BaseDeliveries, subscriber: Subscriber, first: int, last: int, why: bytes) -> None:
     """Says it of the delivery-ids first..last that are undecided. One whose ingress is away has nobody to be told."""
     log = deliveries.log
     local = IntervalSet()

@@ -8,33 +8,31 @@ A record that is in none of these sets becomes done and leaves `undone`. Publish
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry
-from router.core.feeding import Feed
+from router.core.feeding import Feed, Feeds
 from router.core.intervals import IntervalSet, Range, union
-from router.core.log import RunList, Segments
+from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
-from router.core.publisher import Batch, IngressRun, Publisher, Sending
+from router.core.publisher import BaseRecords, Batch, IngressRun, Publisher, Sending
 from router.core.traffic import Accept, Data, Settle
-
-if TYPE_CHECKING:
-    from router.core.address import Address
+from router.core.turns import Turns
 
 
-class Records:
+class Records(BaseRecords):
     """What was sent through this router and is not settled."""
 
-    def __init__(self, address: Address, first_position: int) -> None:
+    def __init__(self, address: BaseAddress, first_position: int, feeds: Feeds, turns: Turns) -> None:
+        super().__init__(first_position)
         self.address = address
         self.core = address.core
-        self.subscriptions = address.subscriptions.entries  # known in the network
-        self.log = Segments(first_position)
+        self.feeds = feeds
+        self.turns = turns
+        self.subscriptions = address.known_subscriptions  # known in the network
         self.runs: RunList[IngressRun] = RunList()  # by position
-        self.undone = IntervalSet()
         self.accepted_by_leavers = IntervalSet()  # undone, but a subscription that has left since had accepted it
         self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
@@ -66,8 +64,8 @@ class Records:
         core, address = self.core, self.address
         outgoing = batch.tags = outgoing_tags(publisher.prefix, batch.tags)
         if batch.settled:
-            if core.feeding and address.feeds.queues:
-                address.feeds.take(publisher, None, batch)
+            if core.feeding and self.feeds.queues:
+                self.feeds.take(publisher, None, batch)
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
             if publisher.destinations:
@@ -85,7 +83,7 @@ class Records:
                 return
             publisher.tags.update(outgoing)
         nobody = not self.subscriptions and address.config.no_subscribers == "release"
-        if nobody and core.may_accept(address) and not address.feeds:
+        if nobody and core.may_accept(address) and not self.feeds:
             publisher.forget_tags(outgoing)
             self.counters.received += len(outgoing)
             self.counters.released += len(outgoing)
@@ -112,8 +110,8 @@ class Records:
         self.undone.add(start, stop)
         if batch.begins:
             self._begin(publisher, start)
-        elif self.core.feeding and self.address.feeds.queues:  # first: it holds back what nobody else does
-            self.address.feeds.take(publisher, start, batch)
+        elif self.core.feeding and self.feeds.queues:  # first: it holds back what nobody else does
+            self.feeds.take(publisher, start, batch)
         self._spread(publisher, start, stop, batch)
 
     # ------------------------------------------------------------------------------------------------- large deliveries
@@ -172,7 +170,7 @@ class Records:
             publisher = self.large.pop(position).publisher
             if publisher.unfinished == position:
                 publisher.unfinished = None
-                self.address.turns.look()
+                self.turns.look()
             self.core.window_changed(publisher)
 
     def _spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
@@ -292,9 +290,9 @@ class Records:
             self.core.window_changed(sending.publisher)
         if not ranges or not self.core.may_accept(self.address):
             return
-        if self.address.feeds.late:
-            self.address.feeds.feed_late()
-        nobody = "" if self.subscriptions or self.address.feeds else self.address.config.no_subscribers
+        if self.feeds.late:
+            self.feeds.feed_late()
+        nobody = "" if self.subscriptions or self.feeds else self.address.config.no_subscribers
         if nobody == "hold":
             ranges = self.accepted_by_leavers.among(ranges)
         left = self.blocker.missing(ranges) if self.blocker.starts else ranges
@@ -318,7 +316,7 @@ class Records:
     def _blockers(self) -> list[IntervalSet]:
         """Returns the sets in which something is."""
         blockers = [each for each in self.awaited.values() if each.starts]
-        blockers += [each for each in self.address.feeds.awaited.values() if each.starts]
+        blockers += [each for each in self.feeds.awaited.values() if each.starts]
         if self.unfinished.starts:
             blockers.append(self.unfinished)
         for entry in list(self.owing) if self.owing else ():
@@ -413,9 +411,9 @@ class Records:
         self.counters.settled += stop - start
         self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
         if publisher.wants_completion:
-            fed = self.address.feeds.ids(publisher, start, stop)
+            fed = self.feeds.ids(publisher, start, stop)
             first_id = run.first_id + start - run.start
-            self.address.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
+            self.feeds.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
         early = self.undone.overlap(start, stop) if self.undone.starts else []
         if not early:
             publisher.unsettled -= stop - start
@@ -442,8 +440,8 @@ class Records:
         for a, b in self.kept.remove(start, stop):
             self.kept_bytes -= self.log.size(a, b)
         if tell:
-            if publisher in self.address.feeds.of:
-                self.address.feeds.forget(publisher, start, stop)
+            if publisher in self.feeds.of:
+                self.feeds.forget(publisher, start, stop)
             self.settled.add(start, stop)
             self.core.touch(self.address)
         if publisher.tags:
@@ -472,7 +470,7 @@ class Records:
         ranges = self.settled.take()
         if self.reached:
             self.core.multicast(self.reached, Settle(self.address.name, ranges))
-            publishers = self.address.ingress.publishers.values()
+            publishers = self.address.attached_publishers.values()
             if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
 
@@ -581,11 +579,11 @@ class Records:
     @property
     def counted_bytes(self) -> int:
         """Returns how many bytes of payload are kept here."""
-        lives = [(each, live) for each in self.address.ingress.publishers.values() for live in each.live]
+        lives = [(each, live) for each in self.address.attached_publishers.values() for live in each.live]
         return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.positions(*live))
 
     def check_invariants(self) -> None:
-        publishers = self.address.ingress.publishers.values()
+        publishers = self.address.attached_publishers.values()
         for each in (self.undone, self.accepted_by_leavers, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
         assert self.accepted_by_leavers.within(self.undone)
@@ -607,13 +605,13 @@ class Records:
         for entry in subscriptions.values():
             entry.check_invariants(self.log.end)
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
-        fed = self.address.feeds.awaited.values()
+        fed = self.feeds.awaited.values()
         owed = [each for entry in self.owing for each in (entry.owed, entry.syncing)]
         holders = [*self.awaited.values(), *fed, self.unfinished, *owed]
         held_up = IntervalSet(union(holders).overlap(0, self.log.end))
         assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"
         if self.core.may_accept(self.address) and (
-            subscriptions or self.address.feeds or self.address.config.no_subscribers != "hold"
+            subscriptions or self.feeds or self.address.config.no_subscribers != "hold"
         ):
             assert self.undone == held_up, f"an undone record is not awaited: undone {self.undone}, awaited {held_up}"
 

@@ -45,7 +45,7 @@ def of_address(address: Address) -> Generator[None, None, Report]:
     """One address; yields after each link and subscription. Links may come and go meanwhile."""
     publishers = []
     for publisher in address.ingress.attached():
-        publishers.append(of_publisher(publisher))
+        publishers.append(of_publisher(address, publisher))
         yield
     subscribers = []
     for subscriber in list(address.deliveries.subscribers.values()):
@@ -66,10 +66,10 @@ def of_address(address: Address) -> Generator[None, None, Report]:
     }
 
 
-def of_publisher(publisher: Publisher) -> Report:
+def of_publisher(address: Address, publisher: Publisher) -> Report:
     """One publisher that is attached here."""
-    without_s = publisher.address.core.now - publisher.no_credit_since if publisher.no_credit_reason else 0.0
-    told = publisher.address.ingress.waiting.told(publisher)
+    without_s = address.core.now - publisher.no_credit_since if publisher.no_credit_reason else 0.0
+    told = address.ingress.waiting.told(publisher)
     return {
         "container": publisher.container,
         "name": publisher.name,

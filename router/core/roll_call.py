@@ -9,22 +9,28 @@ asks of the others: to have proofs of their publishers before its subscriptions 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from router.core import messages as m
+from router.core.membership import Membership
+from router.core.ports import PublisherPort
 from router.core.publisher import Phase, Publisher
-
-if TYPE_CHECKING:
-    from router.core.core import Core
 
 
 class RollCall:
     """At most one is open. It serves what waited when it began."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        members: Membership,
+        publishers: dict[PublisherPort, Publisher],
+        send: Callable[[str, m.Message], None],
+    ) -> None:
+        self.members = members
+        self.publishers = publishers  # attached here
+        self.send = send
         # the HELLO of every router of the topology file has come, and no session has ended since
-        self.together = core.members.all_said_hello()
+        self.together = members.all_said_hello()
         self.draining: dict[str, None] = {}  # peers that have said that they are being drained
         self._begun = 0  # their number
         self._open = False
@@ -55,16 +61,16 @@ class RollCall:
     def _begin(self) -> None:
         self._begun += 1
         self._open, self._again = True, False
-        self._missing = dict.fromkeys(self.core.members.peers)
+        self._missing = dict.fromkeys(self.members.peers)
         for peer in self._missing:
-            self.core.send(peer, m.Call(self._begun, False))
+            self.send(peer, m.Call(self._begun, False))
         self._check_complete()
 
     def _check_complete(self) -> None:
         if self._open and not self._missing:
             self._open = False
-            for publisher in list(self.core.publishers.values()):
-                publisher.address.ingress.called(publisher, self._begun)
+            for publisher in list(self.publishers.values()):
+                publisher.ingress.called(publisher, self._begun)
             if self._again and not self._open:
                 self._begin()
 
@@ -74,17 +80,17 @@ class RollCall:
         """A HELLO has come, the file has changed, or (broken) a session has ended or this process was suspended. In the
         latter cases, or where another router is missing now, nobody can vouch for what was proved before
         (protocol 5.9)."""
-        before, self.together = self.together, self.core.members.all_said_hello()
+        before, self.together = self.together, self.members.all_said_hello()
         lost = broken or (before and not self.together)
         if not lost and before == self.together:
             return
         if lost:
             self._open = self._again = False
             self._missing.clear()
-            for publisher in self.core.publishers.values():
+            for publisher in self.publishers.values():
                 publisher.asked_together = publisher.here = False
-        for publisher in list(self.core.publishers.values()):
-            publisher.address.ingress.vouching_changed(publisher)
+        for publisher in list(self.publishers.values()):
+            publisher.ingress.vouching_changed(publisher)
         self.check_asked()
 
     def session_ended(self, peer: str) -> None:
@@ -102,7 +108,7 @@ class RollCall:
             self._asked[sender, message.number] = None
             self.check_asked()
         else:
-            self.core.send(sender, m.Called(message.number, False))
+            self.send(sender, m.Called(message.number, False))
 
     def on_called(self, sender: str, message: m.Called) -> None:
         if message.proofs:
@@ -122,18 +128,18 @@ class RollCall:
     def drain(self, draining: bool) -> None:
         """This router is being drained, or is no longer (protocol 8.8)."""
         self._is_drained = draining
-        self._proofs_missing = dict.fromkeys(self.core.members.peers if draining else ())
-        for peer in self.core.members.peers:
-            self.core.send(peer, m.Draining(draining))
+        self._proofs_missing = dict.fromkeys(self.members.peers if draining else ())
+        for peer in self.members.peers:
+            self.send(peer, m.Draining(draining))
         if draining:
             self._drains += 1
             for peer in self._proofs_missing:
-                self.core.send(peer, m.Call(self._drains, True))
+                self.send(peer, m.Call(self._drains, True))
 
     def tell(self, peer: str) -> None:
         """A session has begun."""
         if self._is_drained:
-            self.core.send(peer, m.Draining(True))
+            self.send(peer, m.Draining(True))
 
     @property
     def proofs_missing(self) -> bool:
@@ -141,7 +147,7 @@ class RollCall:
         return bool(self._proofs_missing) or self._some_unproved()
 
     def _some_unproved(self) -> bool:
-        return any(self.is_to_prove(publisher) for publisher in self.core.publishers.values())
+        return any(self.is_to_prove(publisher) for publisher in self.publishers.values())
 
     def is_to_prove(self, publisher: Publisher) -> bool:
         """Says whether a question is asked in advance: nobody could vouch for this publisher yet (protocol 5.9)."""
@@ -150,7 +156,7 @@ class RollCall:
             and publisher.phase is Phase.READY
             and not publisher.here
             and not publisher.brought_epoch
-            and bool(publisher.address.subscriptions.entries)
+            and bool(publisher.ingress.subscriptions)
         )
 
     def check_asked(self) -> None:
@@ -158,4 +164,4 @@ class RollCall:
         if self._asked and not self._some_unproved():
             asked, self._asked = self._asked, {}
             for peer, number in asked:
-                self.core.send(peer, m.Called(number, True))
+                self.send(peer, m.Called(number, True))

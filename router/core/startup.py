@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from router.config import SHARED, AddressConfig, RouterConfig, is_dynamic
+from router.config import AddressConfig, RouterConfig
 from router.core import messages as m
-from router.core.declarations import Declarations
-from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
-from router.core.recovery import Recovery, RecoveryTimes
 
 if TYPE_CHECKING:
     from router.core.core import Core
@@ -22,14 +19,10 @@ if TYPE_CHECKING:
 class Startup:
     """From the start of one router until all of its addresses are recovered, and what HELLO says from then on."""
 
-    def __init__(self, core: Core, fresh: bool, recover_age_s: float | None, settings_digest: int) -> None:
+    def __init__(self, core: Core, fresh: bool) -> None:
         self.core = core
         self.fresh = fresh
-        self.booted = False
-        self.declarations = Declarations(core.config, settings_digest, core.clock_us)
-        self.times = RecoveryTimes(core.config, core.now, recover_age_s)
-        self.publishers: dict[PublisherPort, PublisherAttach] = {}  # deferred
-        self.subscribers: dict[SubscriberPort, SubscriberAttach] = {}
+        self.declarations, self.times = core.declarations, core.times
         self._boot_at = core.now + core.config.discovery_s
         self._differ: list[dict[str, str]] = []  # as logged last
 
@@ -42,11 +35,11 @@ class Startup:
 
     def check_booted(self) -> None:
         """Boots when every router of the topology file has sent HELLO (protocol 4.1)."""
-        if not self.booted and self.core.members.all_said_hello():
+        if not self.core.booted and self.core.members.all_said_hello():
             self.boot()
 
     def boot(self) -> None:
-        self.booted = True
+        self.core.booted = True
         self.times.boot(self.core.now)
         self.core.due(self.times.next_at())
         self._update_established()
@@ -66,8 +59,8 @@ class Startup:
 
     def _take_deferred(self) -> None:
         core = self.core
-        publishers, self.publishers = self.publishers, {}
-        subscribers, self.subscribers = self.subscribers, {}
+        publishers, core.deferred_publishers = core.deferred_publishers, {}
+        subscribers, core.deferred_subscribers = core.deferred_subscribers, {}
         for publisher_port, publisher_attach in publishers.items():
             core.attach_publisher(publisher_port, publisher_attach, core.now)
         for subscriber_port, subscriber_attach in subscribers.items():
@@ -75,36 +68,10 @@ class Startup:
 
     # ------------------------------------------------------------------------------------------------------- recovering
 
-    def is_recovered(self, address: str) -> bool:
-        """Says whether this router knows what others know of an address, or has waited long enough (protocol 4.4).
-        The subscription of a dynamic node ends with its link, so there is none from before to wait for."""
-        if is_dynamic(address):
-            return self.booted
-        return self.core.config.address(address).match in self.times.recovered
-
-    def is_established(self, address: str) -> bool:
-        """Says whether publishers may be told accepted (protocol 4.4)."""
-        known = self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
-        return known and (address not in self.core.feeding or self.is_recovered(SHARED))
-
-    def awaited(self, address: str) -> list[str]:
-        """Returns the routers whose HELLO is still missing; none once the address is recovered (protocol 4.4)."""
-        if self.is_recovered(address):
-            return []
-        return self.core.members.awaited(self.core.config.address(address).match)
-
     def all_awaited(self) -> list[str]:
         """Returns the routers whose HELLO is missing for any address."""
         members = self.core.members
         return sorted({router for entry in self.times.pending for router in members.awaited(entry.match)})
-
-    def recovery(self, address: str) -> Recovery | None:
-        """Returns why an address is not established yet, or None if it is."""
-        if self.is_established(address):
-            return None
-        entry = self.core.config.address(address)
-        left_s = 0.0 if not self.booted else max(0.0, self.times.at(entry) - self.core.now)
-        return Recovery(address, left_s, entry.subscription_timeout_s)
 
     def _check_recovered(self) -> None:
         """Entries are recovered when a router at which they are, and all in session with such a router, have sent HELLO
@@ -128,7 +95,7 @@ class Startup:
         core, entries = self.core, list(entries)
         if not self.times.recover(entries):
             return
-        if not self.booted:
+        if not self.core.booted:
             self.boot()
         self._tell_all()
         self._update_established()
@@ -159,11 +126,11 @@ class Startup:
 
     def _update_established(self) -> None:
         core, was = self.core, self.core.established
-        core.established = self.booted and all(self.declarations.is_closed(each.match) for each in self.times.pending)
+        core.established = core.booted and all(self.declarations.is_closed(each.match) for each in self.times.pending)
         if core.established and not was:
             core.log.info("established", "established: {how}", how=self._why_established())
         for address in list(core.addresses.values()):
-            was, address.established = address.established, self.is_established(address.name)
+            was, address.established = address.established, self.core.is_established(address.name)
             if address.established and not was:
                 address.become_established()
 
@@ -226,7 +193,7 @@ class Startup:
         for subscription in message.subscriptions:
             if sender in core.kinds.apart(subscription.address):
                 continue
-            if not self.is_recovered(subscription.address) or begun_anew(subscription.address):
+            if not self.core.is_recovered(subscription.address) or begun_anew(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
                 continue
             former = core.former.named(subscription.address, subscription.name, subscription.born)
@@ -280,18 +247,18 @@ class Startup:
 
     def tick(self) -> None:
         now = self.core.now
-        if not self.booted and now >= self._boot_at:
+        if not self.core.booted and now >= self._boot_at:
             self.boot()
         if now >= self.times.next_at():
             self.recover([entry for entry in self.times.pending if now >= self.times.at(entry)])
 
     def deadlines(self) -> list[float]:
-        return [self._boot_at] if not self.booted else [self.times.next_at()]
+        return [self._boot_at] if not self.core.booted else [self.times.next_at()]
 
     def recovering_s(self) -> float | None:
         """Returns after how many seconds every address is established at the latest; None if all are, or before the
         router has booted."""
-        if not self.booted:
+        if not self.core.booted:
             return None
         waiting = [each for each in self.times.pending if not self.declarations.is_closed(each.match)]
         at = max(map(self.times.at, waiting), default=None)
@@ -302,14 +269,14 @@ class Startup:
         recovery = [
             {
                 "match": entry.match,
-                "left_s": round(max(0.0, self.times.at(entry) - self.core.now), 3) if self.booted else None,
+                "left_s": round(max(0.0, self.times.at(entry) - self.core.now), 3) if self.core.booted else None,
                 "subscription_timeout_s": entry.subscription_timeout_s,
-                "established": self.booted and self.declarations.is_closed(entry.match),
+                "established": self.core.booted and self.declarations.is_closed(entry.match),
             }
             for entry in self.times.pending
         ]
         return {
-            "booted": self.booted,
+            "booted": self.core.booted,
             "established": self.core.established,
             "recovering_s": self.recovering_s(),
             "recovery": recovery,

@@ -8,24 +8,25 @@ works elsewhere (protocol 5.7). FLUSH, by which an ingress says that nothing is 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from router.core import messages as m
+from router.core.base import BaseAddress
+from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
-from router.core.feeding import Feed
 from router.core.messages import SubscriptionName
-from router.core.publisher import FLUSH, Phase, Publisher
-
-if TYPE_CHECKING:
-    from router.core.address import Address
+from router.core.publisher import FLUSH, BaseFeed, Phase, Publisher
+from router.core.records import Records
 
 
 class Streams:
     """Which subscriptions get what the publishers of one address send at this router."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, records: Records, completion: Completion) -> None:
         self.address = address
         self.core = address.core
+        self.records = records
+        self.completion = completion
+        self.publishers = address.attached_publishers
 
     # -------------------------------------------------------------------------------------------------------- questions
 
@@ -47,7 +48,7 @@ class Streams:
         elif not (needs or roll_call.is_to_prove(publisher)):
             return
         publisher.questions_asked += 1
-        self.address.ingress.ask(publisher)
+        publisher.ingress.ask(publisher)
 
     def called(self, publisher: Publisher, number: int) -> None:
         """All routers have answered (protocol 5.9). That serves only what was waiting when they were called."""
@@ -69,17 +70,17 @@ class Streams:
         self.ask(publisher)
         self.core.roll_call.check_asked()
 
-    def _serve(self, publisher: Publisher, name: SubscriptionName | Feed | None) -> None:
+    def _serve(self, publisher: Publisher, name: SubscriptionName | BaseFeed | None) -> None:
         if publisher.needs_question.pop(name, None) is None:
             return
         if name is FLUSH:
             self._flush(publisher)
             return
-        if isinstance(name, Feed):
+        if isinstance(name, BaseFeed):
             name.answered()
             return
         publisher.needs_call.pop(name, None)
-        entry = self.address.subscriptions.entries.get(name)
+        entry = self.address.known_subscriptions.get(name)
         if entry is not None and entry.home is not None:
             self.sync(publisher, entry)
 
@@ -92,13 +93,12 @@ class Streams:
         A subscription without history holds nothing that an outdated ingress could settle wrongly. Publishers that are
         still proving are asked for their sign of life again.
         """
-        ingress = self.address.ingress
         if history:
-            for publisher in chain.from_iterable(ingress.proving.values()):
+            for publisher in chain.from_iterable(self.address.proving.values()):
                 publisher.proof_outdated = True
-        for publisher in list(ingress.publishers.values()):
-            if self.address.records.lacks_payload(publisher, entry):
-                ingress.ask_again(publisher)
+        for publisher in list(self.publishers.values()):
+            if self.records.lacks_payload(publisher, entry):
+                publisher.ingress.ask_again(publisher)
                 continue
             publisher.uncovered[entry] = None
             if history:
@@ -112,7 +112,7 @@ class Streams:
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC: from here on the publisher's stream flows to the subscription, at its home (protocol 7.5)."""
         assert entry.home is not None
-        entries = self.address.records.entries_for(publisher, entry)
+        entries = self.records.entries_for(publisher, entry)
         self.cover(publisher, entry)
         self.core.send_to(
             entry.home,
@@ -127,7 +127,7 @@ class Streams:
                 self.expected(publisher),
             ),
         )
-        self.address.completion.synchronised(publisher, entry)
+        self.completion.synchronised(publisher, entry)
 
     def expected(self, publisher: Publisher) -> m.Expected:
         """Returns the expected set for PUB and SYNC. Unknown is not empty (protocol 5.4)."""
@@ -136,12 +136,12 @@ class Streams:
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
         publisher.cover(entry)
-        self.address.records.expect_home(entry.home)
+        self.records.expect_home(entry.home)
 
     def uncover(self, entry: SubscriptionEntry) -> None:
         """The subscription is covered nowhere, and questions for it are void (protocol 8.1)."""
-        self.address.completion.uncovered(entry)
-        for publisher in self.address.ingress.publishers.values():
+        self.completion.uncovered(entry)
+        for publisher in self.publishers.values():
             publisher.needs_question.pop(entry.name, None)
             publisher.needs_call.pop(entry.name, None)
             publisher.uncovered.pop(entry, None)
@@ -151,7 +151,7 @@ class Streams:
         """That router covers nothing any more (protocol 8.6)."""
         for entry in orphans:
             self.uncover(entry)
-        for publisher in self.address.ingress.publishers.values():
+        for publisher in self.publishers.values():
             publisher.uncover_home(router)
 
     # ------------------------------------------------------------------------------------------------------------ flush
@@ -186,16 +186,16 @@ class Streams:
         self.core.broadcast(flush)
 
     def tick(self) -> None:
-        for publisher in list(self.address.ingress.publishers.values()):
+        for publisher in list(self.publishers.values()):
             if publisher.flush_at is not None and self.core.now >= publisher.flush_at:
                 self.flush_due(publisher)
 
     def deadlines(self) -> list[float]:
-        return [p.flush_at for p in self.address.ingress.publishers.values() if p.flush_at is not None]
+        return [p.flush_at for p in self.publishers.values() if p.flush_at is not None]
 
     def check_invariants(self) -> None:
-        subscriptions = self.address.subscriptions.entries
-        for publisher in self.address.ingress.publishers.values():
+        subscriptions = self.address.known_subscriptions
+        for publisher in self.publishers.values():
             covered = {(home, name) for home, names in publisher.covered.items() for name in names}
             homes = {entry.home for entry in subscriptions.values()}
             assert all(home in homes for home in publisher.covered)
@@ -207,8 +207,9 @@ class Streams:
                 )
             assert not covered, f"covered where they are not: {covered}"
             assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
-            assert all(home in self.address.records.awaited for home in publisher.covered)
+            assert all(home in self.records.awaited for home in publisher.covered)
             assert all(
-                name is FLUSH or isinstance(name, Feed) or name in subscriptions for name in publisher.needs_question
+                name is FLUSH or isinstance(name, BaseFeed) or name in subscriptions
+                for name in publisher.needs_question
             )
             assert publisher.needs_call.keys() <= publisher.needs_question.keys()

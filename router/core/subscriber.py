@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from router.core.arrivals import Arrivals
+from router.core.base import BaseAddress
+from router.core.counters import Timeline
 from router.core.directory import Gap, PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
-from router.core.large import Partial
+from router.core.large import Body, Partial
 from router.core.log import Run, RunList
 from router.core.messages import JoinKind, SubscriptionName
 from router.core.passage import Passage
@@ -25,6 +28,7 @@ from router.core.ports import (
     NEVER_EXPIRES_S,
     ExpiryPolicy,
     MapState,
+    Outcome,
     PartsPort,
     SubscriberAttach,
     SubscriberPort,
@@ -33,8 +37,32 @@ from router.core.ports import (
 from router.core.presettled import PreSettledQueue
 from router.core.selecting import Selecting, accept_expired, has_expired
 
-if TYPE_CHECKING:
-    from router.core.address import Address
+
+class BaseDeliveries:
+    """The deliveries of one address (`router.core.deliveries`), as its subscribers know them."""
+
+    def __init__(self, address: BaseAddress) -> None:
+        self.address = address
+        self.core = address.core
+        # publisher -> subscriptions here to which its stream cannot be delivered as ranges, because they are not synced
+        # or hold deliveries of it that are found by tag
+        self.special: dict[bytes, dict[Subscriber, None]] = {}
+        self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
+        self.log = Arrivals(self.core.name)
+        self.arrived_at = Timeline()
+        self.counters = address.counters
+
+    def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None: ...
+
+    def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
+        raise NotImplementedError
+
+    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None: ...
+    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None: ...
+    def moved(self, body: Body) -> None: ...
+    def refuse_large(self, subscriber: Subscriber, position: int) -> None: ...
+    def need_again(self, position: int) -> None: ...
+    def give_up(self, subscriber: Subscriber, why: str) -> None: ...
 
 
 class SentRun(Run):
@@ -51,59 +79,20 @@ class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "address",
-        "answered",
-        "born",
-        "bound",
-        "brought_epoch",
-        "brought_map",
-        "by_delivery_id",
-        "by_sync",
-        "cursor",
-        "data",
-        "deliveries",
-        "expires",
-        "expiry_policy",
-        "filled_placeholders",
-        "gap",
-        "granted_s",
-        "history",
-        "irregular",
-        "joined",
-        "kind",
-        "known",
-        "listing_incomplete",
-        "longest_s",
-        "marks",
-        "name",
-        "over_at",
-        "owes",
-        "passage",
-        "port",
-        "presettled",
-        "rejected",
-        "released",
-        "resumes_only",
-        "selecting",
-        "sent_ids",
-        "sent_positions",
-        "settled_mode",
-        "settled_on_wire",
-        "settles_on_accept",
-        "skip",
-        "sync_queue",
-        "synced",
-        "term",
-        "to_resume",
-        "unsettled",
-        "waiting",
-    )
+        "address", "answered", "born", "bound", "brought_epoch", "brought_map", "by_delivery_id", "by_sync", "cursor",
+        "data", "deliveries", "expires", "expiry_policy", "filled_placeholders", "gap", "granted_s", "history",
+        "irregular", "joined", "kind", "known", "listing_incomplete", "longest_s", "marks", "name", "over_at", "owes",
+        "passage", "port", "presettled", "rejected", "released", "resumes_only", "selecting", "sent_ids",
+        "sent_positions", "settled_mode", "settled_on_wire", "settles_on_accept", "skip", "sync_queue", "synced",
+        "term", "to_resume", "unsettled", "waiting",
+    )  # fmt: skip
 
     def __init__(
-        self, address: Address, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
+        self, deliveries: BaseDeliveries, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
     ) -> None:
+        address = deliveries.address
         self.address = address
-        self.deliveries = address.deliveries
+        self.deliveries = deliveries
         self.port = port
         # large deliveries, where its link takes parts (protocol 6.12)
         self.passage = Passage(self, cast("PartsPort", port), attach.most_bytes) if attach.takes_parts else None
@@ -139,7 +128,7 @@ class Subscriber:
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
         # the log
-        end = address.deliveries.log.end
+        end = deliveries.log.end
         self.cursor = end
         self.selecting = Selecting(attach.selection, end) if attach.selection is not None else None
         self.owes = IntervalSet([(end, OPEN)])
@@ -175,7 +164,7 @@ class Subscriber:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
         if self.gap is Gap.UNTOLD:
             self.gap = Gap.TOLD
-            self.address.subscriptions.tell_read(self.name, self.term)
+            self.address.tell_read(self.name, self.term)
 
     # --------------------------------------------------------------------------------------------- irregular deliveries
 
@@ -305,9 +294,9 @@ class Subscriber:
     def classify(self, entry: PublisherEntry) -> None:
         """Notes whether this publisher's stream can be delivered to it as ranges."""
         if self.synced.get(entry.publisher_id) == (entry.home, entry.term) and entry.publisher_id not in self.irregular:
-            entry.special_subscribers.pop(self, None)
+            self.deliveries.special[entry.publisher_id].pop(self, None)
         else:
-            entry.special_subscribers[self] = None
+            self.deliveries.special[entry.publisher_id][self] = None
 
     # ---------------------------------------------------------------------------------------------------- what goes out
 

@@ -7,22 +7,23 @@ is owed to a subscription is kept by `router.core.records`, its streams by `rout
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.config import is_dynamic, is_dynamic_target
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.counters import EXPIRED, age_s
 from router.core.directory import Gap, SubscriptionEntry
+from router.core.egress import Egress
 from router.core.former import Former
 from router.core.holding import octets_of_subscription
+from router.core.ingress import Ingress
 from router.core.intervals import count
 from router.core.naming import NO_TERM
 from router.core.ports import Term
+from router.core.streams import Streams
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
 from router.policies import owner_of
-
-if TYPE_CHECKING:
-    from router.core.address import Address
 
 DRIFT: Final = 1e-3  # of two routers' clocks: more than any real ones have
 LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
@@ -33,10 +34,16 @@ RESUMES: Final = (m.JoinKind.RESUME, m.JoinKind.STAYED)
 class SubscriptionDirectory:
     """The subscriptions of one address, by name."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress, egress: Egress, streams: Streams, ingress: Ingress) -> None:
         self.address = address
         self.core = address.core
-        self.entries: dict[m.SubscriptionName, SubscriptionEntry] = {}
+        self.egress = egress
+        self.local = egress.subscribers  # attached here
+        self.kept = egress.kept
+        self.streams = streams
+        self.records = streams.records
+        self.ingress = ingress
+        self.entries = address.known_subscriptions
 
     def handlers(self) -> m.Handlers:
         return {
@@ -56,9 +63,9 @@ class SubscriptionDirectory:
         if entry and self._join_is_stale(entry, sender, message):
             self._answer(sender, message, m.JoinResult.STALE, other=entry.term)
             return
-        local = address.deliveries.subscribers.get(message.name)
+        local = self.local.get(message.name)
         if local and sender != core.name and local.term < message.term:
-            address.egress.drop(local, STOLEN, message.term)
+            self.egress.drop(local, STOLEN, message.term)
         if message.heard:
             self._on_join_heard(sender, message, entry)
             return
@@ -77,12 +84,12 @@ class SubscriptionDirectory:
         if known:
             self._tell_old_home(known, sender, message.term)
             if known.home is not None:
-                address.records.owe_again(known)
-                address.streams.uncover(known)
+                self.records.owe_again(known)
+                self.streams.uncover(known)
             known.term = message.term
             known.resumed = resumed
             known.timeout_s = message.timeout_s
-            known.attached_at(sender, address.records.log.end)
+            known.attached_at(sender, self.records.log.end)
             entry = known
         else:
             entry = self._new_subscription(sender, message, entry, created_at, former, gap)
@@ -93,14 +100,14 @@ class SubscriptionDirectory:
             entry.missed(message.term)
         elif later and (entry.gap is Gap.TOLD or self._shows_that_a_gap_was_read(sender, message)):
             entry.gap = Gap.NONE
-        entry.data = address.records.data_of(entry, message.data)
+        entry.data = self.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
         # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
         mark = entry.born if message.born is None else None
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
         self._answer(sender, message, result, known=resumed, mark=mark)
-        address.streams.synchronise(entry, message.history)
+        self.streams.synchronise(entry, message.history)
 
     def _shows_that_a_gap_was_read(self, sender: str, message: m.Join) -> bool:
         """Says whether the client presents what has come behind the answer before this attach. A home of version 4
@@ -113,18 +120,11 @@ class SubscriptionDirectory:
         if entry is not None and entry.home == sender and entry.term == message.term:
             entry.gap = Gap.TOLD
 
-    def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
-        """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""
-        core, told = self.core, m.Told(self.address.name, name, term)
-        for router in core.kinds.everybody(self.address.name):
-            if core.speaks(router) >= m.since(m.Told):
-                core.send_to(router, told)
-
     def on_note(self, sender: str, message: m.Note) -> None:
         """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
         entry = self.entries.get(message.name)
         if entry is not None and entry.home == sender and entry.term == message.term:
-            entry.data = self.address.records.data_of(entry, message.data)
+            entry.data = self.records.data_of(entry, message.data)
 
     def _join_is_stale(self, entry: SubscriptionEntry, sender: str, message: m.Join) -> bool:
         """Says whether the subscription has attached later, or elsewhere in the same term (protocol 7.3)."""
@@ -173,12 +173,12 @@ class SubscriptionDirectory:
             self._forget_replaced(replaced)
         entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
         if message.kind is not m.JoinKind.FRESH:
-            self.address.kept.replaced(replaced, entry)
+            self.kept.replaced(replaced, entry)
         entry.in_time = (former is not None and not gap) or self._is_in_time(sender, created_at)
         entry.created_at = created_at
         entry.declared = self._is_declared(entry.name)
         self._add(entry)
-        self.address.records.owe_all(entry)
+        self.records.owe_all(entry)
         return entry
 
     def _add(self, entry: SubscriptionEntry) -> None:
@@ -188,7 +188,7 @@ class SubscriptionDirectory:
         self.entries[entry.name] = entry
         self.core.former.back(self.address.name, entry.name)
         if first:  # protocol 6.10: there is a subscription now
-            self.address.ingress.all_windows_changed()
+            self.ingress.all_windows_changed()
 
     def _count(self, name: m.SubscriptionName, more: int) -> None:
         self.core.holding.count(owner_of(name[0]), more * octets_of_subscription(name))
@@ -201,8 +201,8 @@ class SubscriptionDirectory:
 
     def _forget_replaced(self, entry: SubscriptionEntry) -> None:
         """Another subscription of the same name takes its place, to which at least as much is owed."""
-        self.address.streams.uncover(entry)
-        self.address.records.discard_owed(entry)
+        self.streams.uncover(entry)
+        self.records.discard_owed(entry)
 
     def _is_in_time(self, sender: str, created_at: float) -> bool:
         """Says whether a new entry is known before its attach is answered (protocol 7.3).
@@ -334,9 +334,9 @@ class SubscriptionDirectory:
         return entry.declared
 
     def _become_orphan(self, entry: SubscriptionEntry) -> None:
-        self.address.records.owe_again(entry)
-        self.address.streams.uncover(entry)
-        self.address.records.orphan(entry)
+        self.records.owe_again(entry)
+        self.streams.uncover(entry)
+        self.records.orphan(entry)
         self._schedule(entry)
 
     def on_leave(self, sender: str, message: m.Leave) -> None:
@@ -365,8 +365,8 @@ class SubscriptionDirectory:
         if entry.home is None:
             self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
         else:
-            local = self.address.deliveries.subscribers[entry.name]
-            self.address.egress.drop(local, SUBSCRIPTION_BROKEN, None, "the operator has dropped this subscription")
+            local = self.local[entry.name]
+            self.egress.drop(local, SUBSCRIPTION_BROKEN, None, "the operator has dropped this subscription")
         self.core.drain()
 
     def _remember(self, entry: SubscriptionEntry, over_at: float, *, broken: bool = False) -> None:
@@ -377,7 +377,7 @@ class SubscriptionDirectory:
         """
         if is_dynamic(self.address.name) and not is_dynamic_target(self.address.name):
             return
-        records, broken = self.address.records, broken or entry.gap is Gap.UNTOLD
+        records, broken = self.records, broken or entry.gap is Gap.UNTOLD
         if self.address.config.type == "queue" and (entry.owed or entry.syncing):
             broken = True  # protocol 16.6: what it holds is free
         starts = records.undone.starts  # of one that is attached, its home knows which of these it owes
@@ -392,30 +392,30 @@ class SubscriptionDirectory:
     def _forget(self, entry: SubscriptionEntry) -> None:
         del self.entries[entry.name]
         self._count(entry.name, -1)
-        self.address.streams.uncover(entry)
-        self.address.completion.forgotten(entry.name)
-        self.address.records.owe_nothing(entry)
+        self.streams.uncover(entry)
+        self.streams.completion.forgotten(entry.name)
+        self.records.owe_nothing(entry)
         if not self.entries:
-            self.address.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
-            self.address.publishers.nobody_subscribes()
+            self.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
+            self.ingress.directory.nobody_subscribes()
             self.core.touch(self.address)  # the address may be empty now
 
     def router_down(self, router: str) -> None:
         """Subscriptions whose home was that router become orphans (protocol 8.6)."""
         orphans = [e for e in self.entries.values() if e.home == router]
-        self.address.streams.router_down(router, orphans)
-        self.address.records.router_down(router, orphans)
+        self.streams.router_down(router, orphans)
+        self.records.router_down(router, orphans)
         for entry in orphans:
             self._schedule(entry)
 
     # --------------------------------------------------------------------------------------------------------- declared
 
     def _is_declared(self, name: m.SubscriptionName) -> bool:
-        return name in self.core.startup.declarations.subscriptions(self.address.name)
+        return name in self.core.declarations.subscriptions(self.address.name)
 
     def declared_changed(self) -> None:
         """Other subscriptions are declared now, or others may not attach any more (protocol 4.5, 8.7)."""
-        declarations = self.core.startup.declarations
+        declarations = self.core.declarations
         declared = declarations.subscriptions(self.address.name)
         for name in declared:
             entry = self.entries.get(name)
@@ -430,7 +430,7 @@ class SubscriptionDirectory:
 
     def _enter_declared(self, name: m.SubscriptionName) -> None:
         """Enters a subscription that has never attached as far as this router knows (protocol 2.7)."""
-        records, config = self.address.records, self.address.config
+        records, config = self.records, self.address.config
         entry = SubscriptionEntry(name, None, NO_TERM, None, self.core.now, config.subscription_timeout_s)
         entry.declared = True
         entry.in_time = not self._may_have_missed(NEVER_BEFORE)
@@ -443,9 +443,9 @@ class SubscriptionDirectory:
         entry.declared = False
         if entry.home not in (None, self.core.name):
             return  # its home detaches it, or has done so already and this is an attach that came after
-        local = self.address.deliveries.subscribers.get(entry.name)
+        local = self.local.get(entry.name)
         if local is not None:
-            self.address.egress.drop(local, SUBSCRIPTION_REMOVED, None)
+            self.egress.drop(local, SUBSCRIPTION_REMOVED, None)
             self.core.drain()
         if self.entries.get(entry.name) is entry:
             self._forget(entry)
@@ -456,9 +456,9 @@ class SubscriptionDirectory:
         """A HELLO names a subscription that is unknown here, or earlier: it is entered as an orphan, and every record
         that is not done is owed to it (protocol 4.3)."""
         address = self.address
-        local = address.deliveries.subscribers.get(news.name)
+        local = self.local.get(news.name)
         if local and local.term < news.term:
-            address.egress.drop(local, STOLEN, news.term)
+            self.egress.drop(local, STOLEN, news.term)
         known = self.entries.get(news.name)
         if known is not None:
             if known.term >= news.term:
@@ -467,20 +467,20 @@ class SubscriptionDirectory:
                 return
             self._tell_old_home(known, sender, news.term)
             self._forget_replaced(known)
-        elif self.core.startup.declarations.is_closed(address.name):
+        elif self.core.declarations.is_closed(address.name):
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
-        entry.data, entry.gap = address.records.data_of(entry, news.data), Gap(news.untold)
-        self.address.kept.replaced(known, entry)
+        entry.data, entry.gap = self.records.data_of(entry, news.data), Gap(news.untold)
+        self.kept.replaced(known, entry)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
             entry.created_at, entry.resumed = known.created_at, True
         else:  # a router that was suspended has accepted before; the JOIN, if one comes, says more (protocol 4.6)
             entry.in_time = not self._may_have_missed(NEVER_BEFORE)
         self._add(entry)
-        address.records.owe_all(entry)
-        address.records.orphan(entry)
+        self.records.owe_all(entry)
+        self.records.orphan(entry)
         entry.since = since
         self._schedule(entry)
 
@@ -560,7 +560,7 @@ class SubscriptionDirectory:
         return [e.since + self._forgotten_after(e) for e in self.entries.values() if e.home is None and not e.declared]
 
     def check_invariants(self) -> None:
-        core, attached = self.core, self.address.deliveries.subscribers
+        core, attached = self.core, self.local
         for name, entry in self.entries.items():
             assert entry.name == name
             assert entry.home is None or entry.home == core.name or entry.home in core.up, f"{name} at {entry.home}"
@@ -569,7 +569,7 @@ class SubscriptionDirectory:
                 assert attached[name].term == entry.term
 
     def status_of(self, entry: SubscriptionEntry) -> dict[str, object]:
-        records = self.address.records
+        records = self.records
         owed = entry.owed.overlap(0, records.log.end)
         return {
             "container": entry.name[0],

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
+from router.core.base import BaseAddress
 
 if TYPE_CHECKING:
-    from router.core.address import Address
     from router.core.publisher import Publisher
 
 
 class Turns:
     """Of one address: the turns that publishers here want, and those that this router gives."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress) -> None:
         self.address = address
         self.core = address.core
         self.waiting: list[Publisher] = []
@@ -65,8 +65,7 @@ class Turns:
             self._give_back()
             return
         self.holder = publisher = self.waiting.pop(0)
-        self.address.ingress.take_held_parts(publisher)
-        self.address.streams.flush_after_turn(publisher)
+        publisher.ingress.take_turn(publisher)
         self.look()
 
     def on_turn(self, sender: str, message: m.Turn) -> None:

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from router.core.base import BaseAddress
 from router.core.ports import Waiting
 from router.core.publisher import NO_SUBSCRIBERS, Phase, Publisher
 from router.names import WaitingReason
-
-if TYPE_CHECKING:
-    from router.core.address import Address
-    from router.core.directory import SubscriptionEntry
 
 TOLD_AFTER_S: Final = 5.0  # without credit; it is told again when the reason has changed, looked at as often
 MOST_NAMED: Final = 8  # subscriptions
@@ -29,13 +25,12 @@ _REASONS: Final[dict[str, WaitingReason]] = {
 }
 
 
-def why(publisher: Publisher) -> Waiting | None:
+def why(address: BaseAddress, publisher: Publisher) -> Waiting | None:
     """Returns what the publisher waits for; None if it has credit, and outcomes may come."""
-    address = publisher.address
     core = address.core
     reason = publisher.no_credit_reason
     if not core.may_accept(address) and (publisher.undone or reason):
-        recovery = address.recovery()
+        recovery = core.recovery(address.name)
         seconds = round(recovery.left_s, 3) if recovery is not None and core.booted else None
         return Waiting("recovering", seconds=seconds, setting="subscription_timeout")
     if not reason:
@@ -45,7 +40,7 @@ def why(publisher: Publisher) -> Waiting | None:
         code = "memory-limit"  # no bytes are left of its share of memory_limit
     if code != "window":
         return Waiting(code)
-    holders = list(_holders(address))
+    holders = list(address.holders())
     now = core.now
     left = [inf if entry.declared else entry.timeout_s - entry.age(now) for entry in holders if entry.home is None]
     seconds = round(max(0.0, *left), 3) if left and all(map(isfinite, left)) else None
@@ -58,34 +53,12 @@ def why(publisher: Publisher) -> Waiting | None:
     )
 
 
-def _holders(address: Address) -> Iterator[SubscriptionEntry]:
-    """Subscriptions that have yet to accept something, as far as this router knows: those that are away first.
-
-    Of copies that are out at another router, only that router knows which of its subscriptions hold them.
-    """
-    records, core = address.records, address.core
-    end = records.log.end
-    entries = address.subscriptions.entries.values()
-    for entry in sorted(entries, key=lambda each: each.home is not None):
-        if entry.owed.overlap(0, end) or entry.syncing:
-            yield entry
-        elif entry.home == core.name:
-            local = address.deliveries.subscribers.get(entry.name)
-            if local is not None and local.owes.overlap(0, address.deliveries.log.end):
-                yield entry
-        elif entry.home is not None and records.awaited.get(entry.home):
-            yield entry
-    for queue, positions in address.feeds.awaited.items():
-        if positions and queue in core.addresses:
-            yield from _holders(core.addresses[queue])
-
-
 class WaitingPublishers:
     """Publishers of one address without credit: since when, and what they were told."""
 
     __slots__ = ("_told", "address", "since")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BaseAddress) -> None:
         self.address = address
         self.since: dict[Publisher, float] = {}
         self._told: dict[Publisher, Waiting] = {}
@@ -112,7 +85,7 @@ class WaitingPublishers:
                 self._told.pop(publisher, None)
             elif now >= since + TOLD_AFTER_S:
                 self.since[publisher] = now
-                waiting = why(publisher)
+                waiting = why(self.address, publisher)
                 if waiting is None:
                     self.note(publisher, False)
                 elif not waiting.is_like(self._told.get(publisher)):

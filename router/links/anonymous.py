@@ -270,17 +270,8 @@ class AddressPort:
     flush, since the core is not called from within its own calls."""
 
     __slots__ = (
-        "_answered",
-        "_asked",
-        "_claims",
-        "_link",
-        "_nobody",
-        "_ready",
-        "_refused",
-        "attach",
-        "queue",
-        "under_way",
-    )
+        "_answered", "_asked", "_claims", "_link", "_nobody", "_ready", "_refused", "attach", "queue", "under_way",
+    )  # fmt: skip
 
     def __init__(self, link: AnonymousLink, attach: PublisherAttach) -> None:
         self._link = link

@@ -89,30 +89,10 @@ class ClientConnection:
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "_held_size",
-        "_outputs",
-        "connection",
-        "container",
-        "core",
-        "held",
-        "incomplete_bytes",
-        "incomplete_of",
-        "limits",
-        "log",
-        "named",
-        "number",
-        "pending_expiries",
-        "output_paused",
-        "ports",
-        "properties",
-        "router",
-        "scheme",
-        "steps",
-        "unread_bytes",
-        "user",
-        "watched",
-        "writes",
-    )
+        "_held_size", "_outputs", "connection", "container", "core", "held", "incomplete_bytes", "incomplete_of",
+        "limits", "log", "named", "number", "pending_expiries", "output_paused", "ports", "properties", "router",
+        "scheme", "steps", "unread_bytes", "user", "watched", "writes",
+    )  # fmt: skip
 
     def __init__(self, router: Router, settings: ConnectionSettings, now: float, address: str = "") -> None:
         """address: host:port of the client, for the log."""

@@ -43,24 +43,9 @@ class PublisherLink:
     """One attached (or attaching) publisher: the core's PublisherPort."""
 
     __slots__ = (
-        "_asked",
-        "_expires",
-        "_modes",
-        "_publisher",
-        "_streams",
-        "_walk",
-        "_window",
-        "attach",
-        "connection",
-        "credit",
-        "detached",
-        "held_back",
-        "link",
-        "paused",
-        "proof",
-        "proved",
-        "credit_withheld",
-    )
+        "_asked", "_expires", "_modes", "_publisher", "_streams", "_walk", "_window", "attach", "connection", "credit",
+        "detached", "held_back", "link", "paused", "proof", "proved", "credit_withheld",
+    )  # fmt: skip
 
     def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         self.connection = connection

@@ -102,24 +102,9 @@ class SubscriberLink:
     """One attached (or attaching) subscription: the core's SubscriberPort."""
 
     __slots__ = (
-        "_allowance",
-        "_asked",
-        "_modes",
-        "_size",
-        "_unheard",
-        "_write",
-        "answered",
-        "attach",
-        "connection",
-        "counters",
-        "default_outcome",
-        "expiry_policy",
-        "detached",
-        "link",
-        "paused",
-        "proof",
-        "queue",
-    )
+        "_allowance", "_asked", "_modes", "_size", "_unheard", "_write", "answered", "attach", "connection", "counters",
+        "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
+    )  # fmt: skip
 
     def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
         assert link.remote_attach is not None

@@ -402,9 +402,7 @@ class Mqtt:
     def _may_learn_of_sessions(self) -> bool:
         """Whether others may know sessions, and have not said so yet (protocol 4.4)."""
         core = self.core
-        return not core.startup.is_recovered(SESSIONS) and (
-            not core.members.all_said_hello() or bool(core.startup.awaited(SESSIONS))
-        )
+        return not core.is_recovered(SESSIONS) and (not core.members.all_said_hello() or bool(core.awaited(SESSIONS)))
 
     def _known(self, container: str) -> tuple[int, int] | None:
         """The term and birth of the session, as far as this router knows."""

@@ -378,7 +378,7 @@ class Session:
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
         if not addresses:
             return Reason.TOPIC_FILTER_INVALID
-        service, closed = self.service, self.core.startup.declarations.is_closed
+        service, closed = self.service, self.core.declarations.is_closed
         if is_shared(text) and any(closed(topic) for each in addresses for topic in service.topics.topics_of(each)):
             return Reason.NOT_AUTHORIZED  # such an address takes declared subscriptions only
         if not all(service.may(self.identity, "receive", address) for address in addresses):

@@ -1,4 +1,4 @@
-"""Which topics feed which shared subscriptions: the core's Shares (protocol 16.12)."""
+"""Which topics feed which shared subscriptions: the core's `Shares` (protocol 16.12)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from mqtt import TopicTree
 from router.border import Border
 from router.config import SHARED
+from router.core.base import Shares
 from router.core.core import Core
 from router.mqtt.conversion import Unfit, subject_of
 from router.mqtt.messages import Messages
@@ -17,7 +18,7 @@ from router.mqtt.topic_map import TopicMap
 QUEUE_OCTETS: Final = 100  # that the name of a queue takes where it is remembered
 
 
-class Sharing:
+class Sharing(Shares):
     """Those of one router, by one topology file. A tree has the filters, so a message costs the same however many
     there are that do not match it."""
 

@@ -26,9 +26,9 @@ def core(*addresses: AddressConfig, fresh: bool = False, **named: Any) -> Core:
 def test_each_address_waits_for_its_own_timeout_only() -> None:
     router = core(SOON, CLOSED)
     soon, later, closed = (router.address(name) for name in ("soon", "later", "topic"))
-    assert soon.recovery() == Recovery("soon", 6.0, 4.0)
-    assert later.recovery() == Recovery("later", 70.0, 60.0)
-    assert closed.recovery() is None
+    assert router.recovery("soon") == Recovery("soon", 6.0, 4.0)
+    assert router.recovery("later") == Recovery("later", 70.0, 60.0)
+    assert router.recovery("topic") is None
     assert not router.established
     router.tick(106.0)
     assert (soon.established, later.established, closed.established) == (True, False, True)
@@ -52,9 +52,9 @@ def test_the_time_for_which_the_network_was_dead_counts_as_waited(age_s: float, 
     router = core(SOON, recover_age_s=age_s)
     if left_s == 0.0:
         router.tick(100.0)
-        assert router.address("soon").recovery() is None
+        assert router.recovery("soon") is None
     else:
-        assert router.address("soon").recovery() == Recovery("soon", left_s, 4.0)
+        assert router.recovery("soon") == Recovery("soon", left_s, 4.0)
 
 
 def test_a_fresh_router_waits_for_nothing() -> None:

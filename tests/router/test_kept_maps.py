@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from chaos.simulation.defects.taking import Patch, always, defective
-from router.core.keeping import KeptLink, KeptMap
+from router.core.directory import KeptMap
+from router.core.keeping import KeptLink
 from router.core.kept_maps import Kept
 from router.core.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer, SubscriberAttach
 from tests.builds import puts_stand_ins

@@ -109,7 +109,8 @@ def test_while_the_network_recovers_it_is_told_so_even_with_credit_and_when_that
     assert (waiting.reason, waiting.setting) == ("recovering", "subscription_timeout")
     assert waiting.seconds is not None
     assert 50 < waiting.seconds < 70
-    (known,) = mesh.cores["a"].addresses[TOPIC].ingress.publishers.values()
-    assert of_publisher(known)["waiting"] == waiting.status()
+    address = mesh.cores["a"].addresses[TOPIC]
+    (known,) = address.ingress.publishers.values()
+    assert of_publisher(address, known)["waiting"] == waiting.status()
     mesh.pass_time(80)
     assert reasons(publisher) == ["recovering", "no-subscribers"]

@@ -89,7 +89,7 @@ SEND_JOIN = Egress._send_join
 
 def missed_and_told(self: Egress, subscriber: Subscriber) -> None:
     MAY_HAVE_MISSED(self, subscriber)
-    entry = self.address.subscriptions.entries.get(subscriber.name)
+    entry = self.address.known_subscriptions.get(subscriber.name)
     if entry is not None:
         entry.gap = Gap.NONE
 
@@ -137,7 +137,7 @@ def resumed_if_known(
 
 
 def life_of_the_entry(self: Egress, subscriber: Subscriber) -> float:
-    entry = self.address.subscriptions.entries.get(subscriber.name)
+    entry = self.address.known_subscriptions.get(subscriber.name)
     return LIFE(self, subscriber) if entry is None else self.core.now - entry.created_at
 
 

@@ -8,6 +8,7 @@ from chaos.simulation.defects.taking import Patch, always
 from interrouter.dialing import Dialing, Step
 from interrouter.session import Sessions
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.core import Core
 from router.core.egress import Egress
 from router.core.intervals import IntervalSet
@@ -27,14 +28,14 @@ def learn_without_backlog(self: SubscriptionDirectory, sender: str, news: m.Subs
     LEARN(self, sender, news)
     entry = self.entries[news.name]
     if entry.home is None:
-        entry.owed.remove(0, self.address.records.log.end)
+        entry.owed.remove(0, self.records.log.end)
 
 
 LEARN = SubscriptionDirectory.learn_of_hello
 
 
-def told_to_everybody(self: SubscriptionDirectory, name: m.SubscriptionName, term: Term) -> None:
-    self.core.broadcast(m.Told(self.address.name, name, term))
+def told_to_everybody(self: BaseAddress, name: m.SubscriptionName, term: Term) -> None:
+    self.core.broadcast(m.Told(self.name, name, term))
 
 
 def wait_for_the_kernel(self: Dialing, now: float) -> Step | None:
@@ -85,7 +86,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
         "G5",
     ),
     "told_beside_a_router_of_the_version_before": (
-        [(SubscriptionDirectory, "tell_read", told_to_everybody)],
+        [(BaseAddress, "tell_read", told_to_everybody)],
         "('A', 'C') do not all know Told",
     ),
     # protocol 4.3: A, restarted, does not know that it has to wait for S

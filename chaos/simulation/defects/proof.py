@@ -7,6 +7,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
 from router.core.ports import PublisherAttach, PublisherPort, Term
 from router.core.publisher import Publisher
+from router.core.publisher_directory import PublisherDirectory
 from router.core.roll_call import RollCall
 from router.core.streams import Streams
 from router.links.proof import Proof
@@ -28,7 +29,7 @@ ATTACH = Ingress.attach
 
 def claim_in_the_term_of_the_proof(self: Ingress, publisher: Publisher) -> None:
     if not publisher.brought_epoch:
-        known = self.address.publishers.entries.get(publisher.publisher_id)
+        known = self.address.known_publishers.get(publisher.publisher_id)
         publisher.term = (max(self.core.clock_us(), known.term[0] + 1 if known else 0), self.core.name)
     CLAIM(self, publisher)
 
@@ -84,7 +85,7 @@ BEGIN = RollCall._begin
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.4: what P sends again was settled at S while P was asked for a sign of life
-    "publisher_that_a_map_tells_of_may_come_too_late": ([(Ingress, "note_known_publisher", always(None))], "G2"),
+    "publisher_that_a_map_tells_of_may_come_too_late": ([(PublisherDirectory, "_note_known", always(None))], "G2"),
     # protocol 5.7, 7.4: without a question, the ghost at A synchronises S: it replays what B had settled ...
     "zombie_ingress_replays_to_crossing_subscriber": ([(Streams, "synchronise", synchronise_at_once)], "G2"),
     # ... or leaves out, and so declares settled, what it has never seen
@@ -98,11 +99,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "attach_read_late_steals_nothing": ([(Ingress, "_is_surely_later", always(True))], "G4"),
     # protocol 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since
     "sign_of_life_read_late_plain": (
-        [(Ingress, "_claim", claim_in_the_term_of_the_proof), (Ingress, "overtaken_by_news", always(None))],
+        [(Ingress, "_claim", claim_in_the_term_of_the_proof), (PublisherDirectory, "_overtaken_by_news", always(None))],
         "G2",
     ),
     # protocol 5.1: A's term is the earlier one, and the greater
-    "sign_of_life_where_the_clock_is_ahead": ([(Ingress, "overtaken_by_news", always(None))], "G2"),
+    "sign_of_life_where_the_clock_is_ahead": ([(PublisherDirectory, "_overtaken_by_news", always(None))], "G2"),
     # protocol 1.4: what the old link sends gets the later term
     "sign_of_life_from_before_the_clock_was_set_back": ([(Ingress, "_choose_term", term_of_the_clock)], "G2"),
     # protocol 5.2: the late detach claims P, to close it

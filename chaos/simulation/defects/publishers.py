@@ -43,10 +43,9 @@ def learn_the_later_term(
 
 
 def hear_the_later_term(self: PublisherDirectory, news: m.PublisherNews) -> None:
-    ingress = self.address.ingress
-    local = ingress.publishers.get(news.publisher)
+    local = self.attached.get(news.publisher)
     if local and local.term < news.term:
-        ingress.drop(local, news.term[0])
+        local.ingress.drop(local, news.term[0])
     known = self.entries.get(news.publisher)
     if known is None or known.term < news.term:
         self.learn(news.publisher, news.incarnation, news.term, None, self.core.now - news.age_s, True)
@@ -63,7 +62,7 @@ LEARN_FROM_MAP = PublisherDirectory.learn_from_map
 
 
 def forget_at_once(self: PublisherDirectory, message: m.PubClose) -> None:
-    self.address.egress.ingress_lost(message.publisher)
+    self.egress.ingress_lost(message.publisher)
     del self.entries[message.publisher]
 
 

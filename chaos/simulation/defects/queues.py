@@ -58,7 +58,7 @@ def expire_what_is_held(self: Expiring, position: int) -> bool:
 
 def nobody_waits_for_an_orphan(self: Groups, group: int) -> SubscriptionName | None:
     holder = HOLDER(self, group)
-    entry = self.records.subscriptions.get(holder) if holder is not None else None
+    entry = self.subscriptions.get(holder) if holder is not None else None
     return None if entry is not None and entry.home is None else holder
 
 

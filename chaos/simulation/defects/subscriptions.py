@@ -26,7 +26,7 @@ def accept_by_tag(self: Records, sender: str, message: Accept) -> None:
     for start, stop, _ in message.ranges:
         if sender in self.awaited:
             removed += self.awaited[sender].remove(start, stop)
-        for entry in self.address.subscriptions.entries.values():
+        for entry in self.address.known_subscriptions.values():
             if entry.home == sender:
                 removed += entry.syncing.remove(start, stop)
     self.check(removed)
@@ -34,7 +34,7 @@ def accept_by_tag(self: Records, sender: str, message: Accept) -> None:
 
 def waits_for_itself_only(self: Egress, port: SubscriberPort, attach: SubscriberAttach) -> None:
     EGRESS_ATTACH(self, port, attach)
-    subscriber = self.core.subscribers.get(port)
+    subscriber = self.kept.subscribers.get(port)
     if subscriber is not None:
         subscriber.waiting = {self.core.name: None}
 
@@ -91,7 +91,7 @@ RELEASE_ALL_TOKENS = Egress._release_all_tokens
 
 def stays_covered(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
     """What makes a home's coverage outlive a subscription's: where its name stands already, it is covered."""
-    for publisher in list(self.address.ingress.publishers.values()):
+    for publisher in list(self.address.attached_publishers.values()):
         if entry.name not in publisher.covered.get(entry.home or "", ()):
             publisher.uncovered[entry] = None
         publisher.needs_question[entry.name] = publisher.questions_asked + 1
@@ -99,7 +99,7 @@ def stays_covered(self: Streams, entry: SubscriptionEntry, history: bool) -> Non
 
 
 def covered_with_its_neighbour(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
-    for publisher in list(self.address.ingress.publishers.values()):
+    for publisher in list(self.address.attached_publishers.values()):
         if entry.home not in publisher.covered:
             publisher.uncovered[entry] = None
         publisher.needs_question[entry.name] = publisher.questions_asked + 1
@@ -107,7 +107,7 @@ def covered_with_its_neighbour(self: Streams, entry: SubscriptionEntry, history:
 
 
 def orphan_without_uncover(self: SubscriptionDirectory, sender: str, message: m.Orphan) -> None:
-    streams = self.address.streams
+    streams = self.streams
     streams.uncover = always(None)  # type: ignore[method-assign]
     ON_ORPHAN(self, sender, message)
     del streams.uncover
@@ -117,7 +117,7 @@ ON_ORPHAN = SubscriptionDirectory.on_orphan
 
 
 def router_down_without_uncover(self: SubscriptionDirectory, router: str) -> None:
-    publishers = self.address.ingress.publishers.values()
+    publishers = self.address.attached_publishers.values()
     before = {
         publisher: ({home: dict(names) for home, names in publisher.covered.items()}, publisher.destinations)
         for publisher in publishers
@@ -125,7 +125,7 @@ def router_down_without_uncover(self: SubscriptionDirectory, router: str) -> Non
     ROUTER_DOWN(self, router)
     for publisher, (covered, destinations) in before.items():
         publisher.covered, publisher.destinations = covered, destinations
-        self.address.records.awaited.setdefault(router, IntervalSet())
+        self.records.awaited.setdefault(router, IntervalSet())
 
 
 ROUTER_DOWN = SubscriptionDirectory.router_down

@@ -34,7 +34,6 @@ from amqp10.sender import SenderLink
 from router.core.core import Core
 from router.core.counters import Counters, CountersByAddress, Timeline
 from router.core.deliveries import Deliveries
-from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet
 from router.core.publisher import Phase, Publisher
 from router.core.records import Records
@@ -74,16 +73,15 @@ def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
     return {"joined": dict(sorted(subscriber.joined.items())), **dict.fromkeys(emptied, ())}
 
 
-def _entry(entry: PublisherEntry) -> dict[str, Any]:
-    return {"special_subscribers": dict.fromkeys(sorted(entry.special_subscribers, key=_by_name))}
-
-
 def _core(core: Core) -> dict[str, Any]:
-    return {
-        "attached": 0,
-        "publishers": dict(sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))),
-        "subscribers": dict(sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))),
-    }
+    """The tables are sorted in their place: parts of addresses have them, too."""
+    publishers = sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))
+    subscribers = sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))
+    core.publishers.clear()
+    core.publishers.update(publishers)
+    core.subscribers.clear()
+    core.subscribers.update(subscribers)
+    return {"attached": 0}
 
 
 def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
@@ -106,7 +104,8 @@ def _records(records: Records) -> dict[str, Any]:
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
     """Whom it asks first who owes something decides nothing."""
-    return {"_ring": deque()}
+    special = {each: dict.fromkeys(sorted(those, key=_by_name)) for each, those in deliveries.special.items()}
+    return {"_ring": deque(), "special": special}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -121,7 +120,6 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Proof: _proof,
     Publisher: _publisher,
     Subscriber: _subscriber,
-    PublisherEntry: _entry,
     Core: _core,
     Counters: _counters,
     CountersByAddress: lambda _: {"lost": {}},

@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
+from router.core.base import Keeper
 from router.core.completion import Completion, Settlement
+from router.core.core import Core
 from router.core.feeding import Feed, Feeds
 from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
-from router.core.kept_maps import Keeper, Kept
+from router.core.kept_maps import Kept
 from router.core.ports import SubscriberAttach
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import BaseFeed, Phase, Publisher
 from router.core.queue.records import QueueRecords
-from router.core.startup import Startup
 from router.mqtt.publisher import MqttPublisher
 from router.mqtt.service import Mqtt
 from router.mqtt.session import Session
@@ -36,7 +37,7 @@ ASK = Completion._ask
 
 
 def unknown_is_complete(
-    self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+    self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
 ) -> None:
     if recorded:
         SETTLED_TAG(self, publisher, tag, outgoing, feeds, recorded=recorded)
@@ -114,7 +115,7 @@ def nowhere(self: Feeds, *publisher: Publisher) -> None:
     pass
 
 
-def is_recovered_alone(self: Startup, address: str) -> bool:
+def is_recovered_alone(self: Core, address: str) -> bool:
     return self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
 
 
@@ -188,7 +189,7 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         "G1",
     ),
     "16.12.5 established without the queues": (
-        [(Startup, "is_established", is_recovered_alone)],
+        [(Core, "is_established", is_recovered_alone)],
         "file_closes_the_topic_and_a_member_is_there",
         "G1",
     ),

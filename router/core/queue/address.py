@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from router.core import messages as m
 from router.core.address import Address
+from router.core.base import BaseCore
+from router.core.keeping import Attached
 from router.core.queue.browsing import Browsing
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.egress import QueueEgress
 from router.core.queue.free import GROUPS_SIZE
 from router.core.queue.ingress import QueueIngress, QueueStreams
 from router.core.queue.records import QueueRecords
-
-if TYPE_CHECKING:
-    from router.core.core import Core
 
 
 class QueueAddress(Address):
@@ -26,13 +25,13 @@ class QueueAddress(Address):
     DELIVERIES: ClassVar[type[QueueDeliveries]] = QueueDeliveries
     EGRESS: ClassVar[type[QueueEgress]] = QueueEgress
 
-    def __init__(self, core: Core, name: str, first_position: int) -> None:
-        super().__init__(core, name, first_position)
+    def __init__(self, core: BaseCore, name: str, first_position: int, subscribers: Attached) -> None:
+        super().__init__(core, name, first_position, subscribers)
         # the same parts: a compiled class cannot narrow the type of an inherited attribute
         self.queue_records = cast(QueueRecords, self.records)
         self.queue_deliveries = cast(QueueDeliveries, self.deliveries)
         self.queue_egress = cast(QueueEgress, self.egress)
-        self.browsing = Browsing(self)
+        self.browsing = Browsing(self, self.queue_records)
 
     def all_handlers(self) -> m.Handlers:
         return {**super().all_handlers(), **self.browsing.handlers()}

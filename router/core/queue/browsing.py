@@ -7,13 +7,12 @@ where it has come to there. No other router knows the browser.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.ports import BrowserPort
-
-if TYPE_CHECKING:
-    from router.core.queue.address import QueueAddress
+from router.core.queue.records import QueueRecords
 
 MOST: Final = 64  # messages of one answer
 MOST_BYTES: Final = 256 << 10  # but for the first message
@@ -35,9 +34,10 @@ class Browser:
 class Browsing:
     """The browsers that are attached here, and what is shown to those of all routers."""
 
-    def __init__(self, address: QueueAddress) -> None:
+    def __init__(self, address: BaseAddress, records: QueueRecords) -> None:
         self.address = address
         self.core = address.core
+        self.records = records
         self.browsers: dict[BrowserPort, Browser] = {}
         self._numbers = count(1)
 
@@ -72,7 +72,7 @@ class Browsing:
 
     def on_browse(self, sender: str, message: m.Browse) -> None:
         """What is free here from that position on; of one message-format, as all are for the most part."""
-        records = self.address.queue_records
+        records = self.records
         name, size, last = self.address.name, 0, True
         tags: list[bytes] = []
         payloads: list[bytes] = []

@@ -9,10 +9,9 @@ from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
 from router.core.messages import SubscriptionName
 from router.core.ports import SubscriberAttach, SubscriberPort, Term
-from router.core.subscriber import Subscriber
+from router.core.subscriber import BaseDeliveries, Subscriber
 
 if TYPE_CHECKING:
-    from router.core.address import Address
     from router.core.queue.deliveries import QueueDeliveries
 
 
@@ -44,9 +43,9 @@ class Consumer(Subscriber):
     __slots__ = ("grants", "proven")
 
     def __init__(
-        self, address: Address, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
+        self, deliveries: BaseDeliveries, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
     ) -> None:
-        super().__init__(address, port, attach, term, declared)
+        super().__init__(deliveries, port, attach, term, declared)
         self.owes = IntervalSet()
         self.grants: dict[str, Grant] = {}  # ingress -> what it was told
         self.proven = False
@@ -85,9 +84,9 @@ class Nobody(Consumer):
 
     __slots__ = ()
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, deliveries: BaseDeliveries) -> None:
         port: SubscriberPort = None  # type: ignore[assignment]  # it is never answered, so nothing is said to it
-        super().__init__(address, port, SubscriberAttach(*NOBODY, address.name), NOBODYS_TERM, False)
+        super().__init__(deliveries, port, SubscriberAttach(*NOBODY, deliveries.address.name), NOBODYS_TERM, False)
 
     def take_over(self, consumer: Subscriber) -> list[bytes]:
         """The consumer's link is gone. Returns the publishers of which it had accepted something that their ingress may
@@ -114,8 +113,7 @@ class Nobody(Consumer):
         delivery = Irregular(tag, State.ACCEPTED)
         delivery.rejected = rejected
         self.enter(delivery)
-        publisher = self.address.publishers.entries[delivery.publisher_id]
-        publisher.special_subscribers[self] = None
+        self.deliveries.special[delivery.publisher_id][self] = None
         if ingress is not None:
             delivery.ingress, delivery.ingress_position = ingress, position
             self.by_sync.setdefault(ingress, {})[position] = delivery

@@ -7,20 +7,19 @@ in the log, or by tag.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.deliveries import Deliveries
 from router.core.intervals import Range
 from router.core.irregular import Irregular, State
 from router.core.ports import Outcome, Term
+from router.core.publisher_directory import PublisherDirectory
 from router.core.queue.consumer import NOBODY, Consumer, Grant
 from router.core.queue.free import added, data_of
 from router.core.subscriber import Subscriber
 from router.core.traffic import Data, Rejection
-
-if TYPE_CHECKING:
-    from router.core.queue.address import QueueAddress
 
 GIVEN_BACK: Final = {
     Outcome.RELEASED: m.Why.RELEASED,
@@ -33,8 +32,8 @@ GIVEN_BACK: Final = {
 class QueueDeliveries(Deliveries):
     """What flows to the consumers of one queue at this router."""
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
+    def __init__(self, address: BaseAddress, directory: PublisherDirectory) -> None:
+        super().__init__(address, directory)
         self.consumers = cast("dict[m.SubscriptionName, Consumer]", self.subscribers)
         self.homes_changed = False  # of publishers
         self.homes: tuple[str, ...] = ()
@@ -134,7 +133,7 @@ class QueueDeliveries(Deliveries):
         publisher = self.publishers.get(message.publisher)
         if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
             if publisher is not None and publisher.term > message.term:
-                self.address.publishers.send_stale(sender, publisher, message.term)
+                self.directory.send_stale(sender, publisher, message.term)
             return
         if consumer is None:
             return  # the ORPHAN, LEAVE or JOIN sent before this says so
@@ -208,7 +207,7 @@ class QueueDeliveries(Deliveries):
         groups = {kind.group for kind in self.core.kinds_of(payloads, False).values() if kind.group is not None}
         if not groups:
             return
-        entry = self.address.subscriptions.entries[consumer.name]
+        entry = self.address.known_subscriptions[consumer.name]
         data = added(entry.data, data_of(groups))
         if data != entry.data:
             entry.data = data  # what comes before the message to oneself has it already

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, cast
 
 from router.core import messages as m
+from router.core.base import BaseAddress
+from router.core.deliveries import Deliveries
 from router.core.egress import Egress
 from router.core.intervals import count
 from router.core.irregular import Entered, State
+from router.core.kept_maps import Kept
 from router.core.queue.consumer import NOBODY, Consumer, Nobody
+from router.core.queue.deliveries import QueueDeliveries
 from router.core.subscriber import Subscriber
-
-if TYPE_CHECKING:
-    from router.core.queue.address import QueueAddress
 
 
 def _is_nobody(subscriber: Subscriber) -> bool:
@@ -24,9 +25,9 @@ class QueueEgress(Egress):
 
     SUBSCRIBER: ClassVar[type[Subscriber]] = Consumer
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
-        self.queue = address
+    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept) -> None:
+        super().__init__(address, deliveries, kept)
+        self.queue_deliveries = cast(QueueDeliveries, deliveries)
 
     def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
         """Of what an earlier subscription held undecided a fresh one holds nothing: it may be another's by now
@@ -50,11 +51,11 @@ class QueueEgress(Egress):
                 message.expected is not None or _is_nobody(subscriber)
             )
             if holds or subscriber.unproven:
-                self.queue.queue_deliveries.send_hold(sender, subscriber, message.publisher, message.term)
+                self.queue_deliveries.send_hold(sender, subscriber, message.publisher, message.term)
 
     def ingress_lost(self, publisher_id: bytes) -> None:
         super().ingress_lost(publisher_id)
-        self.queue.queue_deliveries.homes_changed = True
+        self.queue_deliveries.homes_changed = True
         self.core.touch(self.address)
 
     def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
@@ -77,23 +78,23 @@ class QueueEgress(Egress):
         if nobody is not None and not nobody.irregular:
             del self.subscribers[NOBODY]
             self.deliveries.subscribers_changed()
-            for publisher in self.address.publishers.entries.values():
-                publisher.special_subscribers.pop(nobody, None)
+            for special in self.deliveries.special.values():
+                special.pop(nobody, None)
 
     def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
         """What it has accepted is remembered, and ingresses that may not have read it are told before they hear of the
         loss (protocol 16.7)."""
         nobody = self.subscribers.get(NOBODY)
         if nobody is None:
-            nobody = self.subscribers[NOBODY] = Nobody(self.address)
+            nobody = self.subscribers[NOBODY] = Nobody(self.deliveries)
             self.deliveries.subscribers_changed()
-            for publisher in self.address.publishers.entries.values():
-                publisher.special_subscribers[nobody] = None
+            for special in self.deliveries.special.values():
+                special[nobody] = None
         assert isinstance(nobody, Nobody)
         for publisher_id in nobody.take_over(subscriber):
-            entry = self.address.publishers.entries[publisher_id]
+            entry = self.address.known_publishers[publisher_id]
             if entry.home is not None:
-                self.queue.queue_deliveries.send_hold(entry.home, nobody, publisher_id, entry.term)
+                self.queue_deliveries.send_hold(entry.home, nobody, publisher_id, entry.term)
         self.forget_nobody()
         super()._announce_lost(announcement, subscriber)
 
@@ -110,5 +111,5 @@ class QueueEgress(Egress):
                 self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
 
     def router_down(self, router: str) -> None:
-        self.queue.queue_deliveries.forget_router(router)
+        self.queue_deliveries.forget_router(router)
         super().router_down(router)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from heapq import merge
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet, Range
 from router.core.messages import SubscriptionName
-
-if TYPE_CHECKING:
-    from router.core.queue.records import QueueRecords
 
 GROUPS: Final = 1 << 10  # numbers
 GROUPS_SIZE: Final = GROUPS // 8  # bytes of a consumer's data
@@ -115,8 +113,12 @@ def _stretches(kind: Kind, positions: IntervalSet) -> Iterator[tuple[int, int, i
 class Groups:
     """Which consumers have which groups, as one ingress sees it (protocol 16.9)."""
 
-    def __init__(self, records: QueueRecords) -> None:
-        self.records = records
+    def __init__(
+        self, subscriptions: dict[SubscriptionName, SubscriptionEntry], free: FreeRecords, doubted: IntervalSet
+    ) -> None:
+        self.subscriptions = subscriptions
+        self.free = free
+        self.doubted = doubted
         self._holders: dict[int, SubscriptionName] = {}
         self._contested: set[int] = set()  # another consumer has said that it has it, too
 
@@ -132,14 +134,14 @@ class Groups:
     def forget_contested(self) -> None:
         """Where no record of a group is undone, the routers agree again about who has it."""
         if self._contested:
-            undone = {kind.group for kind in self.records.free.kinds.values()}
+            undone = {kind.group for kind in self.free.kinds.values()}
             for group in self._contested - undone:
                 self._holders.pop(group, None)
             self._contested &= undone
 
     def holder(self, group: int) -> SubscriptionName | None:
         """Returns the consumer that has it, if there is one."""
-        subscriptions = self.records.subscriptions
+        subscriptions = self.subscriptions
         holder = self._holders.get(group)
         if holder is not None:
             if holder in subscriptions:
@@ -150,14 +152,14 @@ class Groups:
 
     def named(self, name: SubscriptionName, start: int, stop: int) -> None:
         """A consumer holds these records: their groups are its own where they are nobody's."""
-        for kind, _, _ in self.records.free.alike(start, stop):
+        for kind, _, _ in self.free.alike(start, stop):
             if kind.group is not None and self.holder(kind.group) is None:
                 self.assigned(kind.group, name)
 
     def in_doubt(self) -> set[int]:
         """Returns the groups of which a record has been sent again, and may be somebody's or nobody's."""
-        kinds = self.records.free.kinds
-        doubted = self.records.doubted if kinds else ()
+        kinds = self.free.kinds
+        doubted = self.doubted if kinds else ()
         found = {kinds.get(at, PLAIN).group for start, stop in doubted for at in range(start, stop)}
         return {group for group in found if group is not None}
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import cast
 
 from router.core import messages as m
+from router.core.base import BaseAddress
+from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
 from router.core.publisher import Batch, Phase, Publisher
+from router.core.publisher_directory import PublisherDirectory
+from router.core.queue.records import QueueRecords
+from router.core.records import Records
 from router.core.streams import Streams
+from router.core.turns import Turns
 from router.names import NOT_IMPLEMENTED
-
-if TYPE_CHECKING:
-    from router.core.queue.address import QueueAddress
 
 
 class QueueIngress(Ingress):
     """Publishers of one queue at this router."""
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
-        self.queue = address
+    def __init__(self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns) -> None:
+        super().__init__(address, directory, streams, turns)
+        self.queue_records = cast(QueueRecords, self.records)
 
     def _claim(self, publisher: Publisher) -> None:
         super()._claim(publisher)
         if publisher.phase is Phase.CLAIMING:
-            self.queue.queue_records.note_claim(publisher)
+            self.queue_records.note_claim(publisher)
 
     def _take(self, publisher: Publisher, batch: Batch) -> None:
         """What is settled already is nobody's to give back, so a queue takes none of it (protocol 16.1)."""
@@ -40,20 +43,20 @@ class QueueIngress(Ingress):
         """A router has said before this what its consumers hold (protocol 16.4)."""
         publisher = self.publishers.get(message.publisher)
         if publisher and publisher.term == message.term and message.stale is None:
-            self.queue.queue_records.heard_all(publisher, sender)
+            self.queue_records.heard_all(publisher, sender)
         super().on_puback(sender, message)
 
 
 class QueueStreams(Streams):
     """Which consumers may be assigned what the publishers of one queue send at this router."""
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
-        self.queue = address
+    def __init__(self, address: BaseAddress, records: Records, completion: Completion) -> None:
+        super().__init__(address, records, completion)
+        self.queue_records = cast(QueueRecords, records)
 
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC has no tokens. It asks the consumer what it holds (protocol 16.4)."""
-        self.queue.queue_records.asked(publisher, entry)
+        self.queue_records.asked(publisher, entry)
         super().sync(publisher, entry)
 
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
@@ -62,4 +65,4 @@ class QueueStreams(Streams):
 
     def _flush(self, publisher: Publisher) -> None:
         super()._flush(publisher)
-        self.queue.queue_records.doubts[publisher].flush()
+        self.queue_records.doubts[publisher].flush()

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
+from router.core.base import BaseAddress
 from router.core.directory import SubscriptionEntry
+from router.core.feeding import Feeds
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.publisher import Batch, Publisher
 from router.core.queue.assigning import Assigning
@@ -19,10 +21,10 @@ from router.core.queue.consumer import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
 from router.core.queue.free import FreeRecords, Groups, added
 from router.core.records import Records
+from router.core.turns import Turns
 
 if TYPE_CHECKING:
     from router.core.ports import Term
-    from router.core.queue.address import QueueAddress
 
 
 class Doubt:
@@ -63,12 +65,12 @@ class Doubt:
 class QueueRecords(Records):
     """What was sent to a queue through this router and is not settled."""
 
-    def __init__(self, address: QueueAddress, first_position: int) -> None:
-        super().__init__(address, first_position)
+    def __init__(self, address: BaseAddress, first_position: int, feeds: Feeds, turns: Turns) -> None:
+        super().__init__(address, first_position, feeds, turns)
         self.free = FreeRecords()
-        self.groups = Groups(self)
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
         self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
+        self.groups = Groups(self.subscriptions, self.free, self.doubted)
         self.doubts: dict[Publisher, Doubt] = {}
         self.assigning = Assigning(self)
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
@@ -106,7 +108,7 @@ class QueueRecords(Records):
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
-        publisher = self.address.ingress.publishers.get(message.publisher)
+        publisher = self.address.attached_publishers.get(message.publisher)
         entry = self.entry_of(sender, message.name, message.subscription_term)
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
@@ -478,11 +480,9 @@ class QueueRecords(Records):
         for doubt in self.doubts.values():
             doubt.unheard[entry] = None
         for topic in self.core.shares.topics_of(self.address.name):
-            found = self.core.addresses.get(topic)
+            found = self.core.known.get(topic)
             if found is not None:
-                found.feeds.late[self.address.name] = None
-                found.ingress.all_windows_changed()
-                self.core.touch(found)
+                found.feed_late(self.address.name)
 
     def asked(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC asks the consumer what it holds (protocol 16.4)."""
@@ -538,7 +538,7 @@ class QueueRecords(Records):
         assert self.repeated.within(self.undone)
         assert self.doubted.within(self.undone)
         assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
-        assert self.doubts.keys() >= set(self.address.ingress.publishers.values())
+        assert self.doubts.keys() >= set(self.address.attached_publishers.values())
         assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
