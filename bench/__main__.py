@@ -12,6 +12,7 @@ unsettled    whether a delivery costs the same beside what is unsettled, idle or
 memory       whether routers forget what is settled
 peaks        whether a router gives memory back after a peak
 cycles       whether what clients make goes with them, each kind up to a million times
+strangers    what their filters, subscriptions and retained topics cost, beside a former release
 large        memory for large messages at once, and small ones beside them
 core         the protocol's decisions alone
 links        a filter and a queue beside a topic, in one router with AMQP
@@ -39,7 +40,7 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "memory", "peaks", "cycles", "large", "calls", "core", "links", "engine", "mqtt", "kill",
+    "watch", "unsettled", "memory", "peaks", "cycles", "strangers", "large", "calls", "core", "links", "engine", "mqtt", "kill",
     "interrouter", "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 

@@ -39,9 +39,10 @@ class Deliveries(BaseDeliveries):
         self.directory = directory
         self.publishers = address.known_publishers  # known in the network
         self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
-        # All subscribers, the one first that owed something when tokens were last released: behind it are those that
-        # were not asked since, so that one round of all is enough for a message. Empty: it has to be made.
+        # Those that may owe something, the one first that did when tokens were last released: behind it are those that
+        # were not asked since, so that one round of all is enough for what comes at once. Empty: it has to be made.
         self._ring: deque[Subscriber] = deque()
+        self._ring_end = 0  # of the log, when the ring was made
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
         self.accepts: dict[str, list[Rejection]] = {}
         self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
@@ -478,10 +479,17 @@ class Deliveries(BaseDeliveries):
     def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
         """Answers those of these open positions that no subscription here owes any more (protocol 6.3). This one has
         just ceased to owe them."""
-        left, ring = ranges, self._ring
+        left, ring, end = ranges, self._ring, self.log.segments.end
+        if end != self._ring_end:
+            self._ring_end = end
+            ring.clear()
         if not ring:
             ring.extend(self.subscribers.values())
         for _ in range(len(ring)):
+            starts = ring[0].owes.starts
+            if not starts or starts[0] >= end:
+                ring.popleft()  # it owes nothing before something new has come
+                continue
             if ring[0] is not subscriber:
                 left = ring[0].owes.missing(left)
                 if not left:
@@ -645,7 +653,9 @@ class Deliveries(BaseDeliveries):
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
             for publisher_id in subscriber.irregular:
                 assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
-        assert not self._ring or {*self._ring} == {*subscribers.values()}
+        if self._ring and self._ring_end == self.log.end:
+            owing = {each for each in subscribers.values() if each.owes.first() < self.log.end}
+            assert owing <= {*self._ring} <= {*subscribers.values()}
         owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
         assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
         assert all(subscribers.get(each.name) is each for each in self.ready)

@@ -105,7 +105,7 @@ def _records(records: Records) -> dict[str, Any]:
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
     """Whom it asks first who owes something decides nothing."""
     special = {each: dict.fromkeys(sorted(those, key=_by_name)) for each, those in deliveries.special.items()}
-    return {"_ring": deque(), "special": special}
+    return {"_ring": deque(), "_ring_end": 0, "special": special}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
