@@ -15,6 +15,7 @@ from onceway.serve.neighbours import NeighbourCarrier
 from onceway.serve.server import NEIGHBOURS_S, RouterServer
 from onceway.serve.transport import VIEW
 from onceway.topology import load
+from tests.builds import puts_stand_ins
 from tests.onceway.test_client_carrier import FakeTransport
 
 TOPOLOGY = """
@@ -90,6 +91,7 @@ def server(tmp_path: Path, loop: Loop) -> RouterServer:
     return server
 
 
+@puts_stand_ins
 def test_a_turn_ends_after_a_part_of_what_neighbours_have_sent(
     server: RouterServer, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
