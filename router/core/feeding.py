@@ -201,6 +201,8 @@ class Feeds:
         self.of: dict[Publisher, dict[str, Feed]] = {}  # publishers of the topic -> queue -> feed
         self.awaited: dict[str, IntervalSet] = {}  # queue -> positions without an outcome there
         self.late: dict[str, None] = {}  # queues that have got a consumer
+        self._learnt: dict[str, None] = {}  # queues of whose publishers others have told since `look_all`
+        self._all_unseen = False  # the file has changed: that may be any queue
         # whose publisher has gone, and what it has published settled waits: until when, and whether it was closed
         self._lingering: dict[Feed, tuple[float, bool]] = {}
         self._outcomes: list[tuple[Feed, int, int, int, bytes]] = []
@@ -265,8 +267,11 @@ class Feeds:
 
     def look(self, publisher: Publisher) -> None:
         """Attaches where the publisher's feed is known: it may have fed the queue at another router (protocol
-        16.12.4)."""
-        for queue in self.queues:
+        16.12.4). An id does not say whose it is, so there is no index: each queue with publishers costs a hash."""
+        self._look(publisher, self.queues)
+
+    def _look(self, publisher: Publisher, queues: Collection[str]) -> None:
+        for queue in queues:
             found = self.core.addresses.get(queue)
             if found is None or not found.publishers.entries or queue in self.of.get(publisher, {}):
                 continue
@@ -276,10 +281,20 @@ class Feeds:
             if known is not None and known.real:
                 self._attach(publisher, queue)
 
+    def learnt(self, queue: str) -> None:
+        """The queue's directory has a publisher of whom another router has told."""
+        self._learnt[queue] = None
+
     def look_all(self) -> None:
+        """The same for all publishers, where they have not been looked for: HELLOs come again with what is known."""
+        learnt, self._learnt = self._learnt, {}
+        queues: Collection[str] = self.queues if self._all_unseen else learnt
+        self._all_unseen = False
+        if not queues:
+            return
         for publisher in list(self.address.ingress.publishers.values()):
             if publisher.ready:
-                self.look(publisher)
+                self._look(publisher, queues)
 
     def feed_late(self) -> None:
         """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
@@ -405,6 +420,7 @@ class Feeds:
                 self._detach(feeds.pop(queue), True)
         for queue in [queue for queue in self.awaited if queue not in queues]:
             self.address.records.check(self.awaited.pop(queue).take())
+        self._all_unseen = True
         self.core.drain()
 
     def check_invariants(self) -> None:
