@@ -44,6 +44,9 @@ class Router:
             network.tick(now)
         self.got += len(network.take_events())
         network.flush(now)
+        while network.more:
+            self.got += len(network.take_events())
+            network.flush(now)
         found = [(trunk, trunk.data_to_send()) for trunk in network.take_dirty()]
         self.spent += time.perf_counter() - start
         return [(trunk, data) for trunk, data in found if data]

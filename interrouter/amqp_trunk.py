@@ -7,12 +7,18 @@ The router that dials begins the session. Each side attaches a sender and answer
 credit, renewed when half is used up. Everything arrives in order or the connection ends; the streams repeat what was
 under way. The connection has no idle-time-out: heartbeats are packets, and `Network` watches for silence.
 
+What a read brings is handled in parts of some TRANSFER bytes; what is left waits for the network's flush. While
+`Network.admits` no messages, the neighbour's credit is renewed to RESERVE only, which it uses for urgent packets:
+heartbeats and acknowledgements do not wait for messages.
+
 Any fault of the neighbour ends in a close with an error. Knows AMQP, and no packets. Read trunk.py.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
@@ -35,7 +41,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from interrouter.packets import MAX_NAME, PacketError
-from interrouter.trunk import CREDIT, MAX_TRANSFER, Hello, Refused, Trunk
+from interrouter.trunk import CREDIT, MAX_TRANSFER, RESERVE, TRANSFER, Hello, Refused, Trunk
 from router import names
 from router.versions import Versions
 
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from interrouter.network import Network
 
 _TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
+_EVENT: Final = 64  # bytes of a part that any other event counts as
 
 
 class AmqpTrunk(Trunk):
@@ -77,16 +84,32 @@ class AmqpTrunk(Trunk):
             now=now,
         )
         self._sender: SenderLink | None = None
+        self._receiver: ReceiverLink | None = None
+        self._input: deque[Event] = deque()  # what is not handled of what was received
         if not server:
             self.connection.open()
             self._attach(self.connection.begin())
 
     def receive_data(self, data: bytes, now: float) -> None:
         self.last_received = now
-        self._handle(self.connection.receive_data(data, now), now)
+        self._received(self.connection.receive_data(data, now), len(data), now)
 
     def receive_eof(self, now: float) -> None:
-        self._handle(self.connection.receive_eof(now), now)
+        self._received(self.connection.receive_eof(now), 0, now)
+
+    @property
+    def more(self) -> bool:
+        return bool(self._input)
+
+    def go_on(self, now: float) -> None:
+        part: list[Event] = []
+        left = TRANSFER
+        while self._input and left > 0:
+            event = self._input.popleft()
+            part.append(event)
+            left -= _octets(event)
+        self.network.unread(self, bool(self._input))
+        self._handle(part, now)
 
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
@@ -98,7 +121,7 @@ class AmqpTrunk(Trunk):
         return self.connection.next_deadline()
 
     def handle_timer(self, now: float) -> None:
-        self._handle(self.connection.handle_timer(now), now)
+        self._received(self.connection.handle_timer(now), 0, now)
 
     @property
     def closed(self) -> bool:
@@ -109,12 +132,34 @@ class AmqpTrunk(Trunk):
         self.connection.close(None if condition is None else Error(Symbol(condition), description))
 
     def _capacity(self) -> int:
-        return 0 if self._sender is None else self._sender.capacity()
+        return 0 if self._sender is None or self.connection.closed else self._sender.capacity()
 
     def _transmit(self, payloads: list[list[bytes | memoryview]]) -> None:
         assert self._sender is not None
         for parts in payloads:
             self._sender.send_settled(_TAG, parts)
+
+    def _received(self, events: list[Event], size: int, now: float) -> None:
+        """size: of the bytes that have brought these events."""
+        if size <= TRANSFER and not self._input:
+            self._handle(events, now)
+            return
+        for event in events:
+            if isinstance(event, Transfers):
+                self._input += _single(event)
+            else:
+                self._input.append(event)
+        self.go_on(now)
+
+    def renew_credit(self) -> None:
+        link = self._receiver
+        if link is None or link.credit > CREDIT // 2:
+            return
+        if self.network.admits(self):
+            link.grant(CREDIT)
+        elif link.credit < RESERVE:
+            link.grant(RESERVE)
+        self.network.touch(self)
 
     def _handle(self, events: list[Event], now: float) -> None:
         network = self.network
@@ -128,11 +173,12 @@ class AmqpTrunk(Trunk):
                 except PacketError as error:
                     network.fail(self, DECODE_ERROR, str(error), now)
                 if event.link.credit <= CREDIT // 2:
-                    event.link.grant(CREDIT)
+                    self.renew_credit()
             elif isinstance(event, (LinkFlow, SessionFlow)):
                 network.credit_granted(self)
             elif isinstance(event, ConnectionOpened):
-                if not any(isinstance(other, ConnectionClosed) for other in events):  # else it refuses us, AMQP 2.4.3
+                others = chain(events, self._input)
+                if not any(isinstance(other, ConnectionClosed) for other in others):  # else it refuses us, AMQP 2.4.3
                     self._opened(event.open, now)
             elif isinstance(event, (SessionBegun, LinkAttaching)):
                 try:
@@ -202,7 +248,21 @@ class AmqpTrunk(Trunk):
             rcv_settle_mode=RCV_FIRST,
             max_message_size=MAX_TRANSFER,
         )
+        self._receiver = link
         link.grant(CREDIT)
+
+
+def _single(event: Transfers) -> list[Transfers]:
+    """The run as runs of one transfer."""
+    link, first_id, settled, message_format = event.link, event.first_id, event.settled, event.message_format
+    return [
+        Transfers(link, first_id + n, event.tags[n : n + 1], [payload], settled, message_format)
+        for n, payload in enumerate(event.payloads)
+    ]
+
+
+def _octets(event: Event) -> int:
+    return sum([len(payload) for payload in event.payloads]) if isinstance(event, Transfers) else _EVENT
 
 
 def _reason(event: ConnectionClosed) -> str:

@@ -5,7 +5,8 @@
     trunk.receive_data(data, now); ...                             # and receive_eof, handle_timer, next_deadline
     network.flush(now)                                             # once per turn of the owner's loop
     for trunk in network.take_dirty(): transport.write(trunk.data_to_send())
-    for event in network.take_events(): ...                        # PeerUp, PeerMessage, PeerDown
+    for event in network.take_events(): ...                        # PeerUp, PeerMessage, PeerDown; a part of them
+    if network.more: ...                                           # in the next turn
 
 An open trunk adds the neighbour to our link state, which is flooded. Paths follow from all link states, and sessions
 from paths. A packet for another router is forwarded to the next hop with its body untouched. Neighbours send something
@@ -20,7 +21,7 @@ linkstate.py, session.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -57,6 +58,8 @@ WINDOW: Final = 4 * 1024 * 1024
 REFRESH_HEARTBEATS: Final = 60  # from one repetition of our link state to the next
 MAX_AGE_HEARTBEATS: Final = 200  # after which a link state that is not repeated is forgotten
 MAX_PENDING_OPENS: Final = 1024
+BACKLOG: Final = 1024 * 1024
+"""Octets of messages that the owner has not taken, above which neighbours get credit for urgent packets only."""
 FOLLOWS: Final = 0.5  # heartbeats: ours that is due within this time goes when a neighbour's comes
 LEADS: Final = 0.98  # heartbeats to our next one when none came: those who follow are not woken by their own timers
 
@@ -127,6 +130,10 @@ class Network:
         self._removed: dict[str, float] = {}  # neighbour that has left the topology file -> when its trunk closes
         self._pumpable: dict[Trunk, None] = {}
         self._dirty: dict[Trunk, None] = {}
+        self._unread: dict[Trunk, None] = {}  # those that have received more than they have handled, next one first
+        self._withheld: dict[Trunk, None] = {}  # those whose neighbours wait for credit
+        self.more: Collection[object] = ()
+        """As `flush` and `take_events` have left it: what waits for one of them. Not empty: call both again."""
         self._pending_opens: dict[tuple[int, int], bytes] = {}  # to destinations without a known path
         self.resumed_at = now
         """When this process last resumed after a pause: what is known of sessions may be as old as that pause."""
@@ -187,8 +194,15 @@ class Network:
 
     def take_events(self) -> list[NetworkEvent]:
         """Events in order. Handle the list, `send` what follows from it, and only then take more: a list never has
-        events of two sessions of one peer. Call again until it is empty."""
-        return self.sessions.take_events()
+        events of two sessions of one peer. It is one part, by router in turns, where many messages have come (`more`).
+        Call again until it is empty."""
+        events = self.sessions.take_events()
+        if self._withheld and self.sessions.backlog <= BACKLOG:
+            withheld, self._withheld = self._withheld, {}
+            for trunk in withheld:
+                trunk.renew_credit()
+        self.more = self._unread or self.sessions.waiting.by_peer or self.sessions.events
+        return events
 
     def peer_reset(self, peer: str, now: float) -> None:
         """The peer's message was malformed: end this session and begin the next. The owner must skip events of it that
@@ -211,10 +225,12 @@ class Network:
         self._now = now
 
     def flush(self, now: float) -> bool:
-        """Once per read or per turn of the loop: process link changes, then send all that may be sent. True: there may
-        be events or trunks to take."""
+        """Once per read or per turn of the loop: handle one more part of what a trunk has received, process link
+        changes, then send all that may be sent. True: there may be events or trunks to take."""
         if now != self._now:
             self.look(now)
+        if self._unread:
+            next(iter(self._unread)).go_on(now)
         if self._heard_heartbeat:
             self._heard_heartbeat = False
             if self._next_heartbeat - now < FOLLOWS * self.heartbeat_s:
@@ -228,7 +244,8 @@ class Network:
                 if trunk.up:
                     trunk.pump(now)
                     self._dirty[trunk] = None
-        return bool(self._dirty or self.sessions.events)
+        self.more = self._unread or self.sessions.waiting.by_peer or self.sessions.events
+        return bool(self._dirty or self.more)
 
     def next_deadline(self) -> float:
         """When to call `tick`; trunks have deadlines of their own."""
@@ -343,6 +360,20 @@ class Network:
         if trunk.up:
             self._schedule(trunk)
 
+    def admits(self, trunk: Trunk) -> bool:
+        """Whether the neighbour may send more messages. If not, its credit is renewed once the owner has taken enough
+        of those that have come."""
+        if self.sessions.backlog <= BACKLOG:
+            return True
+        self._withheld[trunk] = None
+        return False
+
+    def unread(self, trunk: Trunk, left: bool) -> None:
+        """The trunk has handled a part of what it has received. left: there is another one, in its turn."""
+        self._unread.pop(trunk, None)
+        if left:
+            self._unread[trunk] = None
+
     def touch(self, trunk: Trunk) -> None:
         """The trunk may have output."""
         self._dirty[trunk] = None
@@ -388,6 +419,7 @@ class Network:
         told = trunk.failure is not None
         trunk.failure = trunk.failure or reason
         self._dirty[trunk] = None
+        self._withheld.pop(trunk, None)
         if trunk.up:
             trunk.up = False
             assert trunk.neighbour is not None

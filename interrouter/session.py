@@ -38,6 +38,7 @@ from interrouter.packets import (
     encode_stream,
 )
 from interrouter.stream import FRAGMENT, IncomingStream, Item, OutgoingStream, Parts, StreamError, fragments
+from interrouter.waiting import PART_EVENTS, PART_OCTETS, Waiting
 from router.versions import FIRST, Versions
 
 if TYPE_CHECKING:
@@ -115,8 +116,11 @@ class Sessions:
         self._versions = versions
         self._number = (versions.newest - FIRST) << COUNT_BITS
         self.events: list[NetworkEvent] = []
-        """Events that the owner has not taken."""
-        self._ups: deque[Session] = deque()  # for each PeerUp in `events`
+        """Those since the owner has taken some."""
+        self.waiting = Waiting()
+        """Earlier ones that it has not taken, as they are more than a part."""
+        self._octets = 0  # of the messages in `events`, with their lengths
+        self._ups: deque[Session] = deque()  # for each PeerUp in `events` and `waiting`
         self._acks: dict[Session, None] = {}  # to be acknowledged at ack_at, earliest first
         self._next_probe: float | None = None  # no session probes before
 
@@ -127,10 +131,18 @@ class Sessions:
 
     # The owner ---------------------------------------------------------------------------------------------------
 
+    @property
+    def backlog(self) -> int:
+        """Octets of messages that the owner has not taken."""
+        return self._octets + self.waiting.octets
+
     def take_events(self) -> list[NetworkEvent]:
         """Events up to the next PeerUp of a peer that is in the list already: so what the owner sends while it handles
-        one list always belongs to the session that it means."""
+        one list always belongs to the session that it means. More than a part are taken in several."""
         events = self.events
+        if self.waiting.by_peer or len(events) > PART_EVENTS or self._octets > PART_OCTETS:
+            return self._take_part()
+        self._octets = 0
         if not self._ups:
             self.events = []
             return events
@@ -144,6 +156,19 @@ class Sessions:
             told.add(event.peer)
         self.events = []
         return events
+
+    def _take_part(self) -> list[NetworkEvent]:
+        self.waiting.put(self.events)
+        self.events = []
+        self._octets = 0
+        part = self.waiting.take()
+        if self._ups:
+            for event in part:
+                if event.__class__ is PeerUp:
+                    session = next(session for session in self._ups if session.peer == event.peer)
+                    self._ups.remove(session)
+                    session.announced = True
+        return part
 
     def send(self, peers: tuple[str, ...], message: Parts, now: float) -> None:
         if isinstance(message, bytes) and len(message) <= FRAGMENT:
@@ -165,6 +190,7 @@ class Sessions:
             self.resets += 1
             if session.announced:
                 self.events = [e for e in self.events if e.peer != peer or e.__class__ is not PeerMessage]
+                self.waiting.drop_messages(peer)
             self._restart(session, now)
 
     # Paths -------------------------------------------------------------------------------------------------------
@@ -340,6 +366,7 @@ class Sessions:
             session.out.check_invariants()
             session.incoming.check_invariants()
         assert len(self.by_peer) == len(self._by_incarnation), "sessions by peer and by incarnation differ"
+        self.waiting.check_invariants()
 
     def check_against(self, other: Sessions) -> None:
         """What must hold between the two ends of a session: acknowledged <= received <= sent, in both directions."""
@@ -487,6 +514,7 @@ class Sessions:
                 if message is not None:
                     events.append(PeerMessage(session.peer, message))
             offset = stop
+        self._octets += end - body
         session.unacked += end - body
         if session.unacked >= self._ack_bytes:
             self._acknowledge(session, session.trunk)

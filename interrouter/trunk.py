@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from interrouter.session import Session
 
 TRANSFER: Final = 64 * 1024
-"""Bytes after which a transfer takes no further packet; a packet may exceed them by its last message."""
+"""Bytes after which a transfer takes no further packet; a packet may exceed them by its last message. Also bytes of
+transfers after which one part of what was received ends."""
 MAX_TRANSFER: Final = 1 << 20
 """Bytes; larger transfers are refused."""
 CREDIT: Final = 32
@@ -116,6 +117,20 @@ class Trunk(ABC):
 
     @abstractmethod
     def data_to_send(self) -> bytes: ...
+
+    @property
+    @abstractmethod
+    def more(self) -> bool:
+        """Whether something was received that is not handled: it waits for `Network.flush`, and until then no more
+        should be read."""
+
+    @abstractmethod
+    def go_on(self, now: float) -> None:
+        """Handle the next part of what was received."""
+
+    @abstractmethod
+    def renew_credit(self) -> None:
+        """`Network.admits` messages again."""
 
     def buffers_to_send(self) -> Sequence[bytes | memoryview]:
         """The same, for a transport that gathers."""

@@ -175,7 +175,7 @@ class Trunked(Peered):
             for event in events:
                 self._happens(event)
             self.out += self.trunk.data_to_send()
-            if not events:
+            if not events and not self.network.more:
                 return
         raise Broken("router and network never come to rest")
 

@@ -40,6 +40,7 @@ class Neighbours:
         self.tls: TrunkTls | None = None  # of trunks that are connected from now on
         self._dialers: dict[str, Dialer] = {}  # neighbour -> what keeps us connected to it
         self._strangers: Crowd[NeighbourCarrier] = Crowd()
+        self._held: dict[NeighbourCarrier, None] = {}  # those that are not read before a later turn
 
     async def listen(self) -> asyncio.Server:
         """OSError if the port cannot be bound."""
@@ -62,6 +63,21 @@ class Neighbours:
     def no_stranger(self, carrier: NeighbourCarrier) -> None:
         """It has shown which neighbour it is, or has gone."""
         self._strangers.remove(carrier)
+
+    def read_later(self, carrier: NeighbourCarrier) -> None:
+        """It has read more than one turn handles, or as much as one read takes: libuv would read it up to 32 times
+        before anybody else."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._read_on)
+        self._held[carrier] = None
+
+    def _read_on(self) -> None:
+        held, self._held = self._held, {}
+        for carrier in held:
+            if carrier.has_more:
+                self.read_later(carrier)
+            else:
+                carrier.read_on()
 
     def dial(self) -> None:
         """Follows the links of the topology file."""
@@ -206,12 +222,13 @@ async def _addresses_of(host: str, port: int) -> list[str]:
 class NeighbourCarrier(Carrier):
     """The socket of one trunk."""
 
-    __slots__ = ("_first", "gone", "neighbour")
+    __slots__ = ("_first", "_held", "gone", "neighbour")
 
     def __init__(self, server: RouterServer, neighbour: str | None, tls: ssl.SSLContext | None) -> None:
         super().__init__(server, tls, dials=neighbour is not None)
         self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
         self._first = True  # nothing was received yet
+        self._held = False  # it is not read before a later turn
         self.gone = asyncio.Event()
         """The trunk is over. Its socket may linger: the other side may have no time, or no way, to read the close."""
 
@@ -219,6 +236,26 @@ class NeighbourCarrier(Carrier):
         super().connection_made(transport)
         if self.stranger:
             cast("RouterServer", self._server).neighbours.accepted(self)
+
+    def handle(self, data: bytes) -> None:
+        super().handle(data)
+        if not self._held and (self._full or self.has_more):
+            self._held = True
+            self.pause()
+            cast("RouterServer", self._server).neighbours.read_later(self)
+
+    @property
+    def has_more(self) -> bool:
+        """It has received what is not handled."""
+        return self.carried is not None and self._trunk.more
+
+    def read_on(self) -> None:
+        self._held = False
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._held:
+            super()._resume()
 
     @property
     def known(self) -> bool:

@@ -65,6 +65,7 @@ EARLY_S: Final = 0.1  # so much earlier, where an idle process is awake for its 
 SWEPT: Final = 512  # and at how many at once: 10,000 take some 20 ms
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 ROUNDS: Final = 16  # exchanges between router and network in one turn
+NEIGHBOURS_S: Final = 0.005  # of a turn, after which what is left of other routers' input waits for the next
 
 
 class RouterServer:
@@ -512,15 +513,18 @@ class RouterServer:
         self._turn_due, self._reads = False, 0
         router, network, carriers = self.router, self.network, self._carriers
         now = self.time()
-        for _ in range(ROUNDS):
+        for done in range(ROUNDS):
             router.flush(now)
             if router.must_send:
                 for peers, message in router.take_messages():
                     network.send(peers, message)
             if not network.flush(now):
                 break
+            if done and network.more and self.clock() - now >= NEIGHBOURS_S:  # one part at least
+                self._turn_soon()
+                break
             events = network.take_events()
-            if not events:
+            if not (events or network.more):
                 break
             for event in events:
                 self._peer_event(event, now)

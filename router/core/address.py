@@ -117,6 +117,10 @@ class Address(BaseAddress):
         self.ingress.all_windows_changed()
         self.core.touch(self)
 
+    def feed_learnt(self, queue: str) -> None:
+        """That queue's directory has a publisher of whom another router has told."""
+        self.feeds.learnt[queue] = None
+
     def holders(self) -> Iterator[SubscriptionEntry]:
         """Subscriptions that have yet to accept something, as far as this router knows: those that are away first.
 

@@ -159,6 +159,8 @@ class Feeds:
         self.of: dict[Publisher, dict[str, Feed]] = {}  # publishers of the topic -> queue -> feed
         self.awaited: dict[str, IntervalSet] = {}  # queue -> positions without an outcome there
         self.late: dict[str, None] = {}  # queues that have got a consumer
+        self.learnt: dict[str, None] = {}  # queues of whose publishers others have told since `look_all`
+        self._all_unseen = False  # the file has changed: that may be any queue
         # whose publisher has gone, and what it has published settled waits: until when, and whether it was closed
         self._lingering: dict[Feed, tuple[float, bool]] = {}
         self._outcomes: list[tuple[Feed, int, int, int, bytes]] = []
@@ -223,8 +225,11 @@ class Feeds:
 
     def look(self, publisher: Publisher) -> None:
         """Attaches where the publisher's feed is known: it may have fed the queue at another router (protocol
-        16.12.4)."""
-        for queue in self.queues:
+        16.12.4). An id does not say whose it is, so there is no index: each queue with publishers costs a hash."""
+        self._look(publisher, self.queues)
+
+    def _look(self, publisher: Publisher, queues: Collection[str]) -> None:
+        for queue in queues:
             found = self.core.known.get(queue)
             if found is None or not found.known_publishers or queue in self.of.get(publisher, {}):
                 continue
@@ -235,9 +240,15 @@ class Feeds:
                 self._attach(publisher, queue)
 
     def look_all(self) -> None:
+        """The same for all publishers, where they have not been looked for: HELLOs come again with what is known."""
+        learnt, self.learnt = self.learnt, {}
+        queues: Collection[str] = self.queues if self._all_unseen else learnt
+        self._all_unseen = False
+        if not queues:
+            return
         for publisher in list(self.address.attached_publishers.values()):
             if publisher.ready:
-                self.look(publisher)
+                self._look(publisher, queues)
 
     def feed_late(self) -> None:
         """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
@@ -363,6 +374,7 @@ class Feeds:
                 self._detach(feeds.pop(queue), True)
         for queue in [queue for queue in self.awaited if queue not in queues]:
             self.records.check(self.awaited.pop(queue).take())
+        self._all_unseen = True
         self.core.drain()
 
     def check_invariants(self) -> None:

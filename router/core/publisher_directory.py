@@ -110,6 +110,8 @@ class PublisherDirectory:
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.container)
             self.core.holding.count(entry.made_by, PUBLISHER)
+        if real and home != self.core.name and self.core.feeding:  # protocol 16.12.4
+            self._tell_feeds()
         entry.incarnation = incarnation
         entry.term = term
         entry.home = home
@@ -136,6 +138,12 @@ class PublisherDirectory:
         for publisher in self.address.proving.get(publisher_id, ()):
             if not publisher.brought_epoch:
                 publisher.proof_outdated = publisher.overtaken = True
+
+    def _tell_feeds(self) -> None:
+        for topic in self.core.shares.topics_of(self.address.name):
+            found = self.core.known.get(topic)
+            if found is not None:
+                found.feed_learnt(self.address.name)
 
     def learn_from_map(self, publisher_id: bytes, incarnation: int) -> PublisherEntry:
         """A subscriber's map has deliveries of this publisher and incarnation (protocol 7.2).

@@ -221,7 +221,7 @@ class Net:
                 if trunk.closed and found is not None:
                     del self._connections[trunk]
             events = network.take_events()
-            if not events:
+            if not events and not network.more:
                 break
             for event in events:
                 self._handle(site, event)

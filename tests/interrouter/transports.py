@@ -83,6 +83,15 @@ class PlainTrunk(Trunk):
                 self._write(self.CREDIT, struct.pack(">I", CREDIT - self._granted))
                 self._granted = CREDIT
 
+    @property
+    def more(self) -> bool:
+        return False  # all that comes is handled at once
+
+    def go_on(self, now: float) -> None:
+        raise AssertionError
+
+    def renew_credit(self) -> None: ...
+
     def receive_eof(self, now: float) -> None:
         if not self._closed:
             self._closed = True

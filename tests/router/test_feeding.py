@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from amqp10.sections import AmqpValue, Data, Message, Properties
 from router.config import SHARED, AddressConfig
+from router.core import feeding
 from router.core import messages as m
 from router.core.core import Core
+from router.core.naming import derive_publisher_id
 from router.core.ports import Outcome
 from router.core.tracing import trace
 from router.core.waiting import TOLD_AFTER_S
@@ -17,6 +20,7 @@ from router.mqtt.messages import Messages
 from router.mqtt.sharing import Sharing
 from router.mqtt.topic_map import TopicMap
 from router.names import PUBLISHER_EXPIRED
+from tests.builds import puts_stand_ins
 from tests.router.borders import border
 from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh
@@ -156,3 +160,31 @@ def test_publisher_that_is_not_let_in_at_the_queue_is_detached() -> None:
     core.peer_message("b", m.PubClose(QUEUE, feed.publisher_id, 0, feed.term, forgotten=True), mesh.now)
     mesh.run()
     assert publisher.condition == PUBLISHER_EXPIRED
+
+
+@puts_stand_ins
+def test_hello_that_brings_nothing_new_looks_for_no_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh, queues = Shared(), [f"{SHARED}workers/jobs/{n}" for n in range(20)]
+    for queue in queues:
+        mesh.subscriber("b", "m", address=queue)
+    for n in range(20):  # feeds of their own at b, of which a learns
+        send(mesh.publisher("b", f"there{n}"), *(f"jobs/{each}" for each in range(20)))
+    for n in range(10):
+        mesh.publisher("a", f"here{n}")
+    mesh.cores["b"].startup.send_hello("a")
+    mesh.run()
+    looked: list[str] = []
+
+    def counted(container: str, name: str, address: str, unique_tags: bool) -> bytes:
+        looked.append(address)
+        return derive_publisher_id(container, name, address, unique_tags)
+
+    monkeypatch.setattr(feeding, "derive_publisher_id", counted)
+    mesh.cores["b"].startup.send_hello("a")
+    mesh.run()
+    assert looked == [], "publishers here times queues"
+    send(mesh.publisher("b", "another"), "jobs/7")
+    mesh.cores["b"].startup.send_hello("a")
+    mesh.run()
+    once = dict.fromkeys(queues, 1)  # where the publisher has become ready
+    assert Counter(looked) == {**once, queues[7]: 1 + 10}, "and of those at a in the queue that is new"

@@ -198,7 +198,7 @@ class Routers:
                 network = site.network
                 if not network.flush(now):
                     continue
-                while network.sessions.events:
+                while network.more:
                     self.to_read = None
                     for event in network.take_events():
                         site.inbox[event.peer].append(event)
