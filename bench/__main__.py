@@ -40,8 +40,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "memory", "peaks", "cycles", "strangers", "large", "calls", "core", "links", "engine", "mqtt", "kill",
-    "interrouter", "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
+    "watch", "unsettled", "memory", "peaks", "cycles", "strangers", "large", "calls", "core", "links", "engine", "mqtt",
+    "kill", "interrouter", "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

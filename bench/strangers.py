@@ -166,10 +166,9 @@ def retained(there: Stage) -> float:
     topics = [f"kept/{i}/state" for i in range(RETAINED)]
     with Client(there.mqtt_port, "p") as publisher:
         publisher.publish(topics, retain=True)
-    with Client(there.mqtt_port, "s") as subscriber:
-        with there.counting() as spent:
-            subscriber.subscribe([[topic] for topic in topics[:SUBSCRIBES]])
-            wait_until(lambda: subscriber.messages == SUBSCRIBES, f"{SUBSCRIBES} retained messages", BOUND_S)
+    with Client(there.mqtt_port, "s") as subscriber, there.counting() as spent:
+        subscriber.subscribe([[topic] for topic in topics[:SUBSCRIBES]])
+        wait_until(lambda: subscriber.messages == SUBSCRIBES, f"{SUBSCRIBES} retained messages", BOUND_S)
     return spent[0] / SUBSCRIBES
 
 
