@@ -51,7 +51,7 @@ def under_todays_names() -> None:
 
 
 def without_versions() -> None:
-    """Routers and networks that know of no versions are told of none."""
+    """Routers and networks that know of no versions are told of none, and what neighbours send is one part."""
     from interrouter.events import PeerUp
     from interrouter.network import Network
     from router.router import Router
@@ -67,6 +67,7 @@ def without_versions() -> None:
         peer_up(self, peer, now, began)
 
     networks.__init__, routers.peer_up = begins, is_up
+    networks.more = property(lambda network: network.sessions.events)
     session: Any = PeerUp
     session.version = None
 
