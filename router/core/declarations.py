@@ -118,9 +118,11 @@ class Declarations:
         """What the peer has declared stays in force; it is not compared any more."""
         self._digests.pop(peer, None)
 
-    def statements(self) -> list[Declaration]:
-        """Returns what HELLO tells: this router's own declaration, and the latest known of every other."""
-        return [self.own, *(self._known[router] for router in sorted(self._known))]
+    def statements(self, peer: str) -> list[Declaration]:
+        """Returns what HELLO tells: this router's own declaration, and the latest known of every other. The peer's own
+        is among them where it has come from itself in this session, so that it shows what has been read."""
+        others = [router for router in sorted(self._known) if router != peer or router in self._digests]
+        return [self.own, *(self._known[router] for router in others)]
 
     @property
     def settings_digest(self) -> int:

@@ -162,7 +162,7 @@ class Startup:
             () if everything else tuple(sorted(self.times.recovered)),
             said.settings_digest,
             said.topology_digest,
-            said.statements(),
+            said.statements(peer),
             core.config.routers,
             core.members.up_list(),
             publishers,

@@ -66,6 +66,16 @@ def test_who_is_declared_by_now_is_told_what_was_accepted_before_that(told: bool
             checker.quiescent({("A", 1)})
 
 
+def test_who_is_taken_out_of_one_file_may_be_told_that_nobody_knows_it() -> None:
+    """Seed 4490077128 of files: only A's file had declared it, so that it was never one that all files declare."""
+    world = FaultyWorld("AB", [Publisher()], [Subscriber()], strict=False)
+    schedule = Schedule(world).up("p0@A", "s0@A").step("declare", "A", "s0").run()
+    assert not world.checker.dropped
+    schedule.step("declare", "A", "").run()
+    assert not world.checker.declared
+    assert world.checker.dropped == {"s0"}
+
+
 @pytest.mark.parametrize(
     "cause", ["", "missed", "a router died", "undecided, perhaps told", "accepted, perhaps unknown"]
 )

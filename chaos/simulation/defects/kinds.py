@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.simulation.defects.taking import Patch, always
+from router.core.declarations import Declarations
 from router.core.kinds import NONE_APART, Kinds
-from router.core.messages import Hello
+from router.core.messages import Declaration, Hello
 
 
 def learn_nothing_more(self: Kinds, sender: str, message: Hello, first: bool) -> Callable[[str], bool]:
@@ -24,6 +25,10 @@ def as_if_the_session_had_begun_since(self: Kinds, sender: str, message: Hello, 
 HELLO = Kinds.hello
 
 
+def all_that_are_known(self: Declarations, peer: str) -> list[Declaration]:
+    return [self.own, *(self._known[router] for router in sorted(self._known))]
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 16.13.3: P attaches at B, as at a topic, and S0 at A, where it does not get what P sends
     "queue_at_one_router_first": (
@@ -39,6 +44,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
         [(Kinds, "hello", as_if_the_session_had_begun_since)],
         "G4",
     ),
+    # protocol 4.5.2: A takes what C has told B for what B has read
+    "queue_at_a_router_of_which_another_one_tells": ([(Declarations, "statements", all_that_are_known)], "G4"),
     # protocol 16.13.5: C takes S1 and P at once
     "queue_at_a_router_that_follows_alone": ([(Kinds, "_awaited", always([]))], "G2"),
 }

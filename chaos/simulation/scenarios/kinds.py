@@ -102,3 +102,20 @@ def queue_at_a_router_that_follows_as_a_session_begins(world: Worlds) -> None:
     s.up("s0@B", "p0@A").send("p0").run()
     assert s.accepted("s0") == {M0}
     s.finish()
+
+
+def queue_at_a_router_of_which_another_one_tells(world: Worlds) -> None:
+    """The same, where C has told B that A follows before B reads A's files: B's first HELLO knows of it."""
+    s = _becomes_a_queue(_topics(world, "ABC", [P()], [S()]), "B")
+    s.hold(("msg", "A", "B"), ("up", "B", "A")).step("suspect", "A", "B").run()
+    _becomes_a_queue(_becomes_a_queue(s, "A"), "C")
+    s.step("connect", "s0", "B").run()
+    s.release(("up", "B", "A")).run()
+    s.step("connect", "p0", "A").run()
+    try:
+        s.release().run()
+    except PeerProtocolError as error:
+        raise Violation(f"G4 they end their session: {error}") from error
+    s.up("s0@B", "p0@A").send("p0").run()
+    assert s.accepted("s0") == {M0}
+    s.finish()

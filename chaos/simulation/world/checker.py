@@ -129,7 +129,7 @@ class Checker:
     may_be_decided: Callable[[Mid], bool] = always
     """Whether a router may have told the outcome of a message which its publisher has not read."""
     dropped: set[str] = field(default_factory=set)
-    """Subscribers whose subscription an operator has dropped: that is told as a gap."""
+    """Subscribers whose subscription an operator has dropped, or taken out of a file: that is told as a gap."""
     declared: set[str] = field(default_factory=set)
     """Subscribers that all topology files declare: these miss nothing, whatever happens, and are told nothing.
     Each has one life, from then on, whether it has attached or not."""

@@ -232,6 +232,7 @@ class World(Routers):
         """See `Routers.do_declare`. The checker counts on what all files declare."""
         elsewhere = [self.declared_by(other) for other in self.names if other != name]
         self.checker.declare(*sorted({*subscribers.split()}.intersection(*elsewhere)), later=True)
+        self.checker.dropped |= self.declared_by(name) - {*subscribers.split()}  # protocol 8.7
         super().do_declare(name, subscribers, others)
 
     def do_down(self, x: str, y: str) -> None:
