@@ -149,7 +149,7 @@ async def _selected(there: Stage, messages: int) -> float:
 
 def filters(number: int) -> Callable[[Stage], float]:
     def measure(there: Stage) -> float:
-        messages = 2_000
+        messages = 10_000
         topics = [f"elsewhere/{i}/+/{i}" for i in range(number)]
         packets = [topics[first : first + IN_A_PACKET] for first in range(0, number, IN_A_PACKET)]
         with Client(there.mqtt_port, "s") as subscriber, Client(there.mqtt_port, "p") as publisher:
