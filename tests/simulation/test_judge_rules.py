@@ -10,12 +10,14 @@ import pytest
 
 from chaos.simulation.random.explore import Run
 from chaos.simulation.random.plan import draw
-from chaos.simulation.scenarios.schedule import ACCEPT, SHORT, Schedule
+from chaos.simulation.scenarios.schedule import ACCEPT, EXPIRY_S, SHORT, Schedule
 from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.clients import PLAIN
 from chaos.simulation.world.dials import Dial
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.real_clients import RealPublisher
+from chaos.simulation.world.real_subscribers import RealSubscriber
 from chaos.simulation.world.subscribers import Subscriber
 from router.config import RouterConfig
 
@@ -221,6 +223,22 @@ def test_plain_subscriber_is_told_of_a_gap_only_in_the_words_that_it_knows() -> 
     assert schedule.w.subscriber("s0").resumed is False
     assert [life.ended for life in schedule.w.checker.lives] == ["told", None]
     schedule.finish()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_nobody_is_left_who_could_tell_of_a_loss_where_the_only_router_that_expired_it_is_dead(real: bool) -> None:
+    """Seed 4494001343 of near: a subscriber of ours, whose process dies, too, so that it counts nothing."""
+    address = replace(SHORT, no_subscribers="accept")
+    publisher, subscriber = (RealPublisher(), RealSubscriber()) if real else (Publisher(), Subscriber())
+    world = FaultyWorld("A", [publisher], [subscriber], strict=False, address=address)
+    world.checker.may_have_holes = False
+    schedule = Schedule(world).up("s0@A", "p0@A").lose("s0").send("p0").run().pass_time(EXPIRY_S).run()
+    assert world.checker.missed
+    schedule.step("crash", "A")
+    if real:
+        schedule.step("kill", "s0", 0)
+    schedule.step("restart", "A").run().attach("s0@A", "p0@A").finish()
+    assert not world.checker.told
 
 
 @pytest.mark.parametrize(

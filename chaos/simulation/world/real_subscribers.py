@@ -89,6 +89,8 @@ class RealSubscriber(RealClient, Subscriber):
             if self.identity not in checker.current:
                 checker.confirmed(self.identity)
             self.life = checker.current[self.identity]
+            if not checker.strict:  # else nothing excuses that it misses something
+                checker.attached(self.identity, self.world.now, event.timeout_s)
 
     def took_over(self) -> None:
         self.world.checker.let_go(self.identity, (mid for _, mid in self.in_hand))
