@@ -249,6 +249,7 @@ def test_nobody_is_left_who_could_tell_of_a_loss_where_the_only_router_that_expi
         "a frame at once",
         "of another link",
         "where a router is of the version before",
+        "a disposition while its client has something unread",
         "",
     ],
 )
@@ -266,6 +267,8 @@ def test_answer_that_tells_of_a_gap_may_be_told_again_until_its_router_knows_tha
     if proof == "of another link":
         subscriber.attached_on = None
     world.checker.beside_old = proof == "where a router is of the version before"  # which knows no TOLD
+    if "unread" in proof:  # it may be that the delivery is settled: nobody knows then whose it was
+        pipe.r2c.append(b"")
     if proof:
         subscriber.was_read(pipe, "flow" if proof.startswith("a frame") else "disposition")
     assert (subscriber.told_on is None) == (proof in ("a disposition", "a frame after a while"))

@@ -226,7 +226,8 @@ class Subscriber(Client):
             and not self.world.checker.beside_old  # and knows it
         ):
             proof_after_s = self.world.config.get("proof_after_s", RouterConfig("").proof_after_s)
-            if kind == "disposition" or self.world.now > self.answered_at + proof_after_s:
+            unsettled = not pipe.r2c  # else the delivery may be settled, and nobody knows whose it was
+            if (kind == "disposition" and unsettled) or self.world.now > self.answered_at + proof_after_s:
                 self.told_on = None
 
     def hang_up(self) -> None:
