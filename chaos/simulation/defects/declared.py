@@ -26,7 +26,7 @@ def of_this_file_only(self: Declarations, address: str) -> bool:
     return any(each.address == address and each.closed for each in self.own.addresses)
 
 
-def own_statement_only(self: Declarations) -> list[Declaration]:
+def own_statement_only(self: Declarations, peer: str) -> list[Declaration]:
     return [self.own]
 
 
