@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.simulation.defects.taking import nothing_is_taken
 from chaos.simulation.random.plan import Beginning, ClientPlan, Step
-from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.scenarios import SCENARIOS, kinds
 from chaos.simulation.world.clients import UNIQUE, Client
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
@@ -81,13 +81,12 @@ NOT_RECORDED = {
     "queue_browser_sees_what_waits": "random schedules have no browsers",
     "queue_browsed_router_dies": "random schedules have no browsers",
     "queue_expires_where_nobody_has_credit": "its consumer never gives credit, so that what has no ttl waits for ever",
-    "queue_at_one_router_first": "a file changes in it: `plan.with_topics` draws that",
-    "queue_at_one_side_of_a_partition": "a file changes in it: `plan.with_topics` draws that",
-    "queue_at_a_router_that_follows_late": "a file changes in it: `plan.with_topics` draws that",
-    "queue_at_a_router_that_follows_alone": "a file changes in it: `plan.with_topics` draws that",
-    "queue_at_a_router_that_follows_as_a_session_begins": "a file changes in it: `plan.with_topics` draws that",
     "life_that_a_map_has_made_up": "its subscriber makes up by hand what it says",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
+    **{
+        name: "a file changes in it: `plan.with_topics` draws that"
+        for name, schedule in SCENARIOS.items() if schedule.__module__ == kinds.__name__
+    },
 }  # fmt: skip
 """Schedules that are not recorded, and why."""
 
