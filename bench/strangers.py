@@ -81,7 +81,7 @@ def stage(directory: Path, tree: Path | None) -> Iterator[Stage]:
 
 
 class Client:
-    """paho-mqtt, version 3.1.1. `told`: packets that were acknowledged, and messages that have come."""
+    """paho-mqtt, version 3.1.1. `acknowledged`: its SUBSCRIBEs; `messages`: that have come."""
 
     def __init__(self, port: int, name: str) -> None:
         self.acknowledged = self.messages = 0
