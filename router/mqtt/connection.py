@@ -267,8 +267,6 @@ class MqttConnection:
             return Reason.RETAIN_NOT_SUPPORTED, "the will is to be retained, and there is no store"
         if name_fault(will.topic) is not None or self.service.topics.address_of(will.topic) is None:
             return Reason.TOPIC_NAME_INVALID, f"the will's topic {will.topic!r:.60} has no address here"
-        if (will.properties.will_delay_s or 0) > (connect.properties.session_expiry_s or 0):
-            return Reason.IMPLEMENTATION_SPECIFIC_ERROR, "the will's delay is longer than the session"
         return None
 
     def session_ready(self, session: Session) -> None:

@@ -12,7 +12,7 @@ from mqtt import NO_PROPERTIES, Properties, Puback, Pubcomp, Publish, Pubrec, Pu
 from router.core.containers import knows_publisher
 from router.core.ports import Outcome
 from router.mqtt.outgoing import QUESTION
-from router.mqtt.publisher import LINK, MqttPublisher, name_of
+from router.mqtt.publisher import LINK, MqttPublisher, name_of, name_of_will
 from router.names import publisher_text
 
 if TYPE_CHECKING:
@@ -104,6 +104,16 @@ class IncomingMessages:
     def publish_written(self, written: list[Written], now: float) -> None:
         for address, packets, payloads in written:
             self.publisher(address, now).publish(packets, payloads, now)
+
+    def publish_elsewhere(self, written: list[Written], now: float) -> None:
+        """Sends what the session has left to this router, while the session itself goes on at another one."""
+        service = self.session.service
+        name = name_of_will(self.session.incarnation, service.epoch())
+        for address, packets, payloads in written:
+            publisher = MqttPublisher(self.session, address, name)
+            self.session.core.attach_publisher(publisher, publisher.attach, now)
+            publisher.publish(packets, payloads, now)
+            service.orphaned(publisher)
 
     def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
         one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)

@@ -33,6 +33,12 @@ def name_of(incarnation: int) -> str:
     return f"{LINK}-{incarnation}"
 
 
+def name_of_will(incarnation: int, epoch: int) -> str:
+    """Returns the link name of what publishes the will of a session that has gone on elsewhere: there its publishers
+    have the name that they had here."""
+    return f"{LINK}-{incarnation}-will-{epoch}"
+
+
 class MqttPublisher:
     """One address's."""
 
@@ -40,16 +46,17 @@ class MqttPublisher:
         "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
     )  # fmt: skip
 
-    def __init__(self, session: Session, address: str) -> None:
+    def __init__(self, session: Session, address: str, name: str = "") -> None:
+        """name: of a link that no other router goes on with; without one it is the session's."""
         self.session = session
         # Each session is a publisher of its own: what an earlier one has left is over when that one is, whether or not
         # its client publishes again.
         self.attach = PublisherAttach(
             session.container,
-            name_of(session.incarnation),
+            name or name_of(session.incarnation),
             address,
             unsettled=UNIQUE_TAGS,
-            wants_completion=session.persists,
+            wants_completion=session.persists and not name,
         )
         topics = session.service.topics
         self.retains = address == topics.retained
@@ -99,7 +106,7 @@ class MqttPublisher:
             return
         for first, last in settled:
             self.session.core.publisher_settled(self, first, last, now)
-        if self.asked and not self.session.persists:  # no other router ever has a publisher of this name
+        if self.asked and not self.attach.wants_completion:  # no other router ever has a publisher of this name
             self.answered(now)
 
     def answered(self, now: float) -> None:
@@ -136,7 +143,7 @@ class MqttPublisher:
 
     def ask(self) -> None:
         self.asked = True
-        if self.session.persists:
+        if self.attach.wants_completion:
             self.session.incoming.ask()
         else:
             self.session.service.to_flush(self)

@@ -286,7 +286,9 @@ class Session:
             retain = will.retain and bool(self.service.topics.retained)
             publish = Publish(will.topic, will.payload, qos, retain, properties=properties)
             written = self.service.border.ask((), self.incoming.written, address, [publish])
-            self.incoming.publish_written(list(written), now)
+            gone = self.lease is not None and self.lease.detached
+            publish_written = self.incoming.publish_elsewhere if gone else self.incoming.publish_written
+            publish_written(list(written), now)
 
     # --- the client publishes
 
