@@ -335,13 +335,37 @@ def with_failures(payload: bytes, failures: int) -> bytes:
 
 def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
     """The header section that it has then, and where the one ends in whose place that is."""
-    header, stop = Header(), 0
+    header, stop = _header_of(payload)
+    header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
+    return header.encode(), stop
+
+
+def _header_of(payload: bytes) -> tuple[Header, int]:
+    """The header, and where its section ends; the one of defaults and 0 where there is none."""
     if payload:
         code, value_at = read_section(payload, 0, len(payload))
         if code == HEADER:
-            header, stop = read_fields(Header, payload, value_at, len(payload))
-    header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
-    return header.encode(), stop
+            return read_fields(Header, payload, value_at, len(payload))
+    return Header(), 0
+
+
+def with_ttl(payload: bytes, ttl_ms: int) -> bytes:
+    """The payload with this ttl in its header (AMQP 3.2.1: the time that it has waited is subtracted)."""
+    header, stop = _header_of(payload)
+    header.ttl = ttl_ms
+    return header.encode() + payload[stop:]
+
+
+def without_first_acquirer(payload: bytes) -> bytes:
+    """The payload, whose header does not say that no other link has acquired the message (AMQP 3.2.1)."""
+    try:
+        header, stop = _header_of(payload)
+    except DecodeError:  # it says nothing
+        return payload
+    if not header.first_acquirer:
+        return payload
+    header.first_acquirer = False
+    return header.encode() + payload[stop:]
 
 
 class Glance:

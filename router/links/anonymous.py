@@ -91,7 +91,7 @@ class AnonymousLink(PublisherLink):
                     continue
                 address = self._address(to, event.settled)
                 self._check_room(address)
-                (payload,) = self._annotated([payload], message_format, self.connection.config.address(address).expire)
+                (payload,) = self._annotated([payload], message_format, self.connection.config.address(address))
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue

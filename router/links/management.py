@@ -269,7 +269,7 @@ class ManagementLink(AnonymousLink):
         return self._allowed(reply_to, "properties.reply-to", settled=False)
 
     def _answer(self, address: str, payload: bytes, now: float) -> None:
-        (payload,) = self._annotated([payload], 0, expires=False)
+        (payload,) = self._annotated([payload], 0, self.connection.config.address(address))
         delivery_id = self._answers = self._answers + 1 & 0xFFFFFFFF
         self._take(self._port(address, now), (delivery_id, delivery_id.to_bytes(4, "big"), payload, False, 0), now)
         self.connection.credit_changed(self)

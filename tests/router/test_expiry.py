@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqp10.codec import encode_value
-from amqp10.outcomes import ACCEPTED, RELEASED
+from amqp10.outcomes import ACCEPTED, RELEASED, Modified
 from amqp10.performatives import RCV_FIRST
 from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Header, Message, Properties
@@ -49,7 +49,8 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     kept = ["1", "2", "4"] if address.expire else [str(i) for i in range(6)]
     got = [Message.decode(each) for each in payloads(client.seen(Transfers))]
     assert [each.value for each in got] == kept
-    assert [each.header.ttl if each.header else None for each in got if each.value == "2"] == [200]
+    left_ms = 100 if address.expire else 200
+    assert [each.header.ttl if each.header else None for each in got if each.value == "2"] == [left_ms]
     if settled:
         return
     told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
@@ -58,6 +59,40 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     clients.exchange()
     told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
     assert sum(each.last_id - each.first_id + 1 for each in told) == 6
+
+
+def test_a_message_that_comes_again_is_told_what_is_left_of_its_ttl_then() -> None:
+    wall_ms = [NOW_MS]
+    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("t"))
+    receiver.grant(10)
+    client.sender("out", target=Target("t")).send([b"0"], [Message("m", header=Header(ttl=200)).encode()])
+    clients.exchange()
+    wall_ms[0] += 50
+    receiver.dispose(0, 0, Modified(delivery_failed=True), True)
+    clients.exchange()
+    headers = [Message.decode(each).header for each in payloads(client.seen(Transfers))]
+    assert [(each.ttl, each.delivery_count) for each in headers if each] == [(200, 0), (150, 1)]
+
+
+@pytest.mark.parametrize(("address", "told"), [(QUEUE, False), (TOPIC, True)])
+def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
+    address: AddressConfig, told: bool
+) -> None:
+    config = RouterConfig("a", routers=("a",), defaults=address)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: 0, fresh=True), 1.0)
+    client = clients.connect("c")
+    client.receiver("in", source=Source("q")).grant(2)
+    header = encode_value(Described(ULong(0x70), [None, None, None, True]))
+    bodies = [header + Message("m").encode(), encode_value(Described(ULong(0x70), [7])) + Message("odd").encode()]
+    client.sender("out", target=Target("q")).send([b"0", b"1"], bodies)
+    clients.exchange()
+    first, odd = payloads(client.seen(Transfers))
+    found = Message.decode(first).header
+    assert (found.first_acquirer if found else False) is told
+    assert odd.startswith(bodies[1][:8])
 
 
 def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
