@@ -86,7 +86,7 @@ class Assigning:
         """Assigns what is free to consumers with credit: the nearest first, of these the one that has least, and of
         several the one served longest ago. It gets several at once or one after the other, as far as that makes little
         difference: what each run costs is spread over more deliveries (protocol 16.3)."""
-        if not (self.records.free.starts and self.records.may_assign()):
+        if not (self.records.free.positions.starts and self.records.may_assign()):
             return
         if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
             self.records.accept_for_nobody()

@@ -77,7 +77,7 @@ class Browsing:
         tags: list[bytes] = []
         payloads: list[bytes] = []
         position, message_format = message.position, 0
-        for start, stop in records.free.overlap(message.position, records.log.end):
+        for start, stop in records.free.positions.overlap(message.position, records.log.end):
             for run, low, high in records.runs.pieces(start, stop):
                 for at in range(run.start + low, run.start + high):
                     (payload,) = records.log.payloads(at, at + 1)

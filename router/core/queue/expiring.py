@@ -44,7 +44,7 @@ class Expiring:
 
     def _may_go(self, position: int) -> bool:
         """Says whether no consumer can hold it."""
-        return position in self.records.free and self.core.may_accept(self.records.address)
+        return position in self.records.free.positions and self.core.may_accept(self.records.address)
 
     def deadlines(self) -> list[float]:
         return [self._look_at] if self._times else []

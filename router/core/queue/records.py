@@ -133,7 +133,7 @@ class QueueRecords(Records):
             if position not in self.undone:  # it is told only where it has it
                 self._send_assign(publisher, entry, position, position + 1, message_format, 0, held=True)
             elif position not in entry.syncing and (
-                position in self.free or position in self.doubted or message.name == NOBODY
+                position in self.free.positions or position in self.doubted or message.name == NOBODY
             ):
                 self.free.remove(position, position + 1)
                 self._owe(entry, position, position + 1)
@@ -401,7 +401,7 @@ class QueueRecords(Records):
 
     def accept_for_nobody(self) -> None:
         """The shared subscription has no member any more (protocol 16.12.1)."""
-        ranges = list(self.free)
+        ranges = list(self.free.positions)
         for start, stop in ranges:
             if self.repeated.overlap(start, stop):
                 self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
@@ -451,13 +451,14 @@ class QueueRecords(Records):
         """There may be somebody for what is free, or nobody any more (protocol 6.10)."""
         nobody = not self.subscriptions and self.address.config.no_subscribers == "release"
         if nobody and self.core.may_accept(self.address):
-            self._release(list(self.free))
+            self._release(list(self.free.positions))
         self.core.touch(self.address)
 
     def _blockers(self) -> list[IntervalSet]:
-        return [self.free, self.repeated, self.doubted, *super()._blockers()]
+        return [self.repeated, self.doubted, *super()._blockers()]
 
     def _unawait(self, start: int, stop: int) -> None:
+        self.free.remove(start, stop)
         super()._unawait(start, stop)
         self._forget_special(start, stop)
 
@@ -472,7 +473,7 @@ class QueueRecords(Records):
         replaces, and what publishers still send again (protocol 16.4)."""
         replaced, self._of_replaced = self._of_replaced, []
         entry.owed.add_all(self.undone.among(replaced))
-        for start, stop in self.free.among(list(self.repeated)):
+        for start, stop in self.free.positions.among(list(self.repeated)):
             self.free.remove(start, stop)
             self._owe(entry, start, stop)
         if entry.owed:
@@ -526,18 +527,20 @@ class QueueRecords(Records):
         self.assigning.grants.pop(entry, None)
 
     def status(self) -> dict[str, object]:
-        return {**super().status(), "free": self.free.size}
+        return {**super().status(), "free": self.free.positions.size}
 
     def _check_owed(self) -> None:
         held = union([each for entry in self.owing for each in (entry.owed, entry.syncing)])
-        assert not any(self.free.overlap(start, stop) for start, stop in held), "free, and a consumer's"
+        assert not any(self.free.positions.overlap(start, stop) for start, stop in held), "free, and a consumer's"
         self.free.check_invariants()
         assert self.free.kinds.keys() <= {at for start, stop in self.undone for at in range(start, stop)}
         assert held.within(self.undone), f"undone {self.undone}, held {held}"
-        assert union([held, self.free]) == self.undone, f"undone {self.undone}, free {self.free}, held {held}"
+        assert union([held, self.free.positions]) == self.undone, (
+            f"undone {self.undone}, free {self.free.positions}, held {held}"
+        )
         assert self.repeated.within(self.undone)
         assert self.doubted.within(self.undone)
-        assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
+        assert not any(self.doubted.overlap(start, stop) for start, stop in self.free.positions), "free, and doubted"
         assert self.doubts.keys() >= set(self.address.attached_publishers.values())
         assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
