@@ -30,19 +30,18 @@ from router.core.keeping import Attached
 from router.core.kept_maps import Kept
 from router.core.naming import NO_TERM
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
+from router.core.publisher import Distribution
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.topic.distribution import TopicDistribution
 from router.core.turns import Turns
 
 
 class Address(BaseAddress):
     """A topic, as one router sees it. A queue has parts of its own (`router.core.queue`)."""
 
-    RECORDS: ClassVar[type[Records]] = Records
-    STREAMS: ClassVar[type[Streams]] = Streams
-    INGRESS: ClassVar[type[Ingress]] = Ingress
     DELIVERIES: ClassVar[type[Deliveries]] = Deliveries
     EGRESS: ClassVar[type[Egress]] = Egress
 
@@ -57,11 +56,15 @@ class Address(BaseAddress):
         self.completion = Completion(self, self.finishing)
         self.feeds = Feeds(self, self.completion)
         self.turns = Turns(self)
-        self.records = self.RECORDS(self, first_position, self.feeds, self.turns)
+        self.records = Records(self, first_position, self.feeds, self.turns)
         self.feeds.records = self.records
-        self.streams = self.STREAMS(self, self.records, self.completion)
-        self.ingress = self.INGRESS(self, self.publishers, self.streams, self.turns)
+        self.streams = Streams(self, self.records, self.completion)
+        self.ingress = Ingress(self, self.publishers, self.streams, self.turns)
+        self.records.distribution = self.make_distribution()
         self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
+
+    def make_distribution(self) -> Distribution:
+        return TopicDistribution(self.records)
 
     def all_handlers(self) -> m.Handlers:
         """What takes each kind of message."""
@@ -69,6 +72,7 @@ class Address(BaseAddress):
         found: m.Handlers = {}
         for part in (*parts, self.finishing, self.kept, self.turns):
             found.update(part.handlers())
+        found.update(self.records.distribution.handlers())
         return found
 
     def handle(self, sender: str, message: m.AddressMessage) -> None:

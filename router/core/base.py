@@ -22,6 +22,7 @@ from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Publisher
+from router.core.queue.doubts import Doubts
 from router.core.queue.free import Kind
 from router.core.recovery import Recovery, RecoveryTimes
 from router.core.roll_call import RollCall
@@ -268,6 +269,7 @@ class BaseAddress:
         self.known_subscriptions: dict[m.SubscriptionName, SubscriptionEntry] = {}
         self.attached_publishers: dict[bytes, Publisher] = {}  # those that have claimed
         self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
+        self.doubts = Doubts() if self.config.is_queue else None
         self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.is_established(name)  # publishers may be told accepted (protocol 4.4)

@@ -28,6 +28,7 @@ from router.names import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PUBLISHER_EXPIRED,
     PUBLISHER_UNKNOWN,
     STOLEN,
@@ -262,6 +263,8 @@ class Ingress(BaseIngress):
         for tag in publisher.settled_tags:
             self.settled_tag(publisher, tag)
         publisher.settled_tags.clear()
+        if address.doubts is not None:
+            address.doubts.claimed(publisher, address.known_subscriptions.values())
 
     def _pub(self, publisher: Publisher, expected: m.Expected | None) -> m.Pub:
         name = self.address.name
@@ -431,6 +434,11 @@ class Ingress(BaseIngress):
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
         records = self.records
+        if batch.settled and self.address.config.type == "queue":  # what nobody can give back (protocol 16.1)
+            port = publisher.port
+            self.detach(publisher, False)
+            port.detach(NOT_IMPLEMENTED, "a queue takes no settled transfers: send them unsettled", {}, True)
+            return
         if not (batch.settled or publisher.unique or publisher.used_tags.rise(batch.tags)):
             repeat = publisher.used_tags.find_repeat(batch.tags, partial(publisher.unsettled_tags, records.log))
             if repeat is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from router.core.counters import age_s
 from router.core.intervals import count
 from router.core.irregular import Resume, State
+from router.core.queue.address import QueueAddress
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -55,9 +56,10 @@ def of_address(address: Address) -> Generator[None, None, Report]:
     for entry in list(address.subscriptions.entries.values()):
         subscriptions.append(address.subscriptions.status_of(entry))
         yield
+    free = {"free": address.queue_records.free.positions.size} if isinstance(address, QueueAddress) else {}
     return {
         "type": address.config.type,
-        "ingress": {**address.records.status(), "publishers": publishers},
+        "ingress": {**address.records.status(), **free, "publishers": publishers},
         "egress": {**address.deliveries.status(), "subscribers": subscribers},
         "subscriptions": subscriptions,
         "established": address.established,

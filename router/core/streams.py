@@ -112,7 +112,7 @@ class Streams:
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC: from here on the publisher's stream flows to the subscription, at its home (protocol 7.5)."""
         assert entry.home is not None
-        entries = self.records.entries_for(publisher, entry)
+        entries = self.records.distribution.entries_for(publisher, entry)
         self.cover(publisher, entry)
         self.core.send_to(
             entry.home,
@@ -182,6 +182,8 @@ class Streams:
             return
         publisher.unknown = False
         publisher.expected = {}
+        if self.address.doubts is not None:
+            self.address.doubts.flushed(publisher)
         flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)
         self.core.broadcast(flush)
 

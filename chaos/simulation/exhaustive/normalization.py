@@ -38,6 +38,7 @@ from router.core.intervals import IntervalSet
 from router.core.publisher import Phase, Publisher
 from router.core.records import Records
 from router.core.subscriber import Subscriber
+from router.core.topic.distribution import TopicDistribution
 from router.links.client_connection import ClientConnection
 from router.links.limits import RECOUNT_S, Bookkeeping
 from router.links.proof import Proof
@@ -93,13 +94,15 @@ def _counters(counters: Counters) -> dict[str, Any]:
 
 
 def _records(records: Records) -> dict[str, Any]:
-    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
     owing = {entry: None for entry in records.owing if entry.owed or entry.syncing}
-    blocker = records.blocker
-    others = (*records.awaited.values(), *(entry.owed for entry in owing), *(entry.syncing for entry in owing))
-    if not blocker or any(blocker is other for other in others):
-        blocker = IntervalSet()
-    return {"owing": owing, "blocker": blocker, "awaited": dict(sorted(records.awaited.items()))}
+    return {"owing": owing, "awaited": dict(sorted(records.awaited.items()))}
+
+
+def _distribution(distribution: TopicDistribution) -> dict[str, Any]:
+    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
+    records, blocker = distribution.records, distribution.blocker
+    others = [*records.awaited.values(), *(each for entry in records.owing for each in (entry.owed, entry.syncing))]
+    return {"blocker": IntervalSet()} if not blocker or any(blocker is other for other in others) else {}
 
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
@@ -125,5 +128,6 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     CountersByAddress: lambda _: {"lost": {}},
     Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
     Records: _records,
+    TopicDistribution: _distribution,
     Deliveries: _deliveries,
 }

@@ -10,28 +10,28 @@ from router.core.base import BaseCore
 from router.core.keeping import Attached
 from router.core.queue.browsing import Browsing
 from router.core.queue.deliveries import QueueDeliveries
+from router.core.queue.distribution import QueueDistribution
 from router.core.queue.egress import QueueEgress
 from router.core.queue.free import GROUPS_SIZE
-from router.core.queue.ingress import QueueIngress, QueueStreams
-from router.core.queue.records import QueueRecords
 
 
 class QueueAddress(Address):
     """A queue, as one router sees it. Its subscriptions are consumers."""
 
-    RECORDS: ClassVar[type[QueueRecords]] = QueueRecords
-    STREAMS: ClassVar[type[QueueStreams]] = QueueStreams
-    INGRESS: ClassVar[type[QueueIngress]] = QueueIngress
     DELIVERIES: ClassVar[type[QueueDeliveries]] = QueueDeliveries
     EGRESS: ClassVar[type[QueueEgress]] = QueueEgress
 
     def __init__(self, core: BaseCore, name: str, first_position: int, subscribers: Attached) -> None:
         super().__init__(core, name, first_position, subscribers)
         # the same parts: a compiled class cannot narrow the type of an inherited attribute
-        self.queue_records = cast(QueueRecords, self.records)
+        self.queue_records = cast(QueueDistribution, self.records.distribution)
         self.queue_deliveries = cast(QueueDeliveries, self.deliveries)
         self.queue_egress = cast(QueueEgress, self.egress)
-        self.browsing = Browsing(self, self.queue_records)
+        self.browsing = Browsing(self.queue_records)
+
+    def make_distribution(self) -> QueueDistribution:
+        assert self.doubts is not None
+        return QueueDistribution(self.records, self.doubts, self.ingress)
 
     def all_handlers(self) -> m.Handlers:
         return {**super().all_handlers(), **self.browsing.handlers()}
