@@ -34,7 +34,7 @@ from router.core.ports import (
     Term,
 )
 from router.core.publisher import Batch, Phase
-from router.core.queue.address import QueueAddress
+from router.core.queue.browsing import Browsing
 from router.core.reasons import tell_why
 from router.core.recovery import RecoveryTimes
 from router.core.startup import Startup
@@ -71,7 +71,7 @@ class Core(BaseCore):
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.attached = 0  # publishers and subscribers so far, refused ones included
         self.begun = 0  # addresses so far
-        self.browsers: dict[BrowserPort, QueueAddress] = {}
+        self.browsers: dict[BrowserPort, Browsing] = {}
         self.kinds = Kinds(self)
         self.established = False  # every address is
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
@@ -194,23 +194,23 @@ class Core(BaseCore):
     def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
         """A link wants to see what waits in a queue (protocol 16.11)."""
         self.now = self.entered = now
-        queue = self.address(address)
-        assert isinstance(queue, QueueAddress)
-        self.browsers[port] = queue
+        queue = self.address(address).queue
+        assert queue is not None
+        self.browsers[port] = queue.browsing
         queue.browsing.attach(port)
 
     def browser_looks(self, port: BrowserPort, now: float, *, again: bool = True) -> None:
         """Its client has given credit. again: what has come since it saw all is wanted, too."""
         self.now = self.entered = now
-        self.browsers[port].browsing.look(port, again=again)
+        self.browsers[port].look(port, again=again)
         self.drain()
 
     def detach_browser(self, port: BrowserPort, now: float) -> None:
         self.now = self.entered = now
-        queue = self.browsers.pop(port, None)
-        if queue is not None:
-            del queue.browsing.browsers[port]
-            self.touch(queue)
+        browsing = self.browsers.pop(port, None)
+        if browsing is not None:
+            del browsing.browsers[port]
+            self.touch(browsing.address)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
         """A client has read the answer to its attach (protocol 7.6, 16.8)."""
@@ -218,6 +218,9 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.heard()
+            queue = self.addresses[subscriber.address.name].queue
+            if queue is not None:
+                queue.reception.heard(subscriber)
             self.drain()
 
     def subscriber_disposition(
@@ -472,8 +475,7 @@ class Core(BaseCore):
         """user: who wants to use it."""
         address = self.addresses.get(name)
         if address is None:
-            kind = QueueAddress if self.config.address(name).is_queue else Address
-            address = self.addresses[name] = kind(self, name, self._first_position, self.subscribers)
+            address = self.addresses[name] = Address(self, name, self._first_position, self.subscribers)
             address.made_by = user
             self.holding.count(user, octets_of_address(name))
             self.begun += 1

@@ -7,7 +7,6 @@ time. What follows for local links is done by `router.core.ingress`, for local s
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
 from router.core import messages as m
@@ -17,16 +16,14 @@ from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
 from router.core.naming import NO_TERM, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.ports import Term
+from router.core.subscriber import BaseEgress
 from router.policies import owner_of
-
-if TYPE_CHECKING:
-    from router.core.egress import Egress
 
 
 class PublisherDirectory:
     """The publishers of one address, by publisher id."""
 
-    egress: Egress
+    egress: BaseEgress
 
     def __init__(self, address: BaseAddress) -> None:
         self.address = address
@@ -105,7 +102,7 @@ class PublisherDirectory:
             timeout_s = self.address.config.publisher_expires_s
             entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
             self.entries[publisher_id] = entry
-            self.egress.deliveries.special[publisher_id] = dict.fromkeys(self.egress.deliveries.subscribers.values())
+            self.egress.special[publisher_id] = dict.fromkeys(self.egress.subscribers.values())
             local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.container)
@@ -270,7 +267,7 @@ class PublisherDirectory:
 
     def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
         """What subscriptions here hold of a publisher without a home."""
-        subscribers = self.egress.deliveries.subscribers.values()
+        subscribers = self.egress.subscribers.values()
         return [delivery for each in subscribers for delivery in each.irregular.get(entry.publisher_id, {}).values()]
 
     def forget(self, entry: PublisherEntry) -> None:
@@ -385,8 +382,8 @@ class PublisherDirectory:
                 continue
             if lost:
                 egress.ingress_lost(known.publisher_id)
-                egress.settle_where(known.publisher_id, lambda delivery: True)
-                del self.entries[known.publisher_id], self.egress.deliveries.special[known.publisher_id]
+                egress.settle_all(known.publisher_id)
+                del self.entries[known.publisher_id], self.egress.special[known.publisher_id]
                 self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
@@ -419,7 +416,7 @@ class PublisherDirectory:
         now = self.core.now
         ages = [
             self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
-            for subscriber in self.egress.deliveries.subscribers.values()
+            for subscriber in self.egress.subscribers.values()
             for publisher_id, known in subscriber.irregular.items()
             if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
         ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from router.core.counters import age_s
 from router.core.intervals import count
 from router.core.irregular import Resume, State
-from router.core.queue.address import QueueAddress
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -56,7 +55,7 @@ def of_address(address: Address) -> Generator[None, None, Report]:
     for entry in list(address.subscriptions.entries.values()):
         subscriptions.append(address.subscriptions.status_of(entry))
         yield
-    free = {"free": address.queue_records.free.positions.size} if isinstance(address, QueueAddress) else {}
+    free = {"free": address.queue.distribution.free.positions.size} if address.queue is not None else {}
     return {
         "type": address.config.type,
         "ingress": {**address.records.status(), **free, "publishers": publishers},

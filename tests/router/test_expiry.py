@@ -175,7 +175,7 @@ def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_ho
     receiver.dispose(1, 1, ACCEPTED, False)
     sender.settle(0, 3)
     clients.exchange()
-    assert not clients.router.core.addresses["t"].records.distribution.expiring.deadlines()
+    assert not clients.router.core.addresses["t"].timed.deadlines()
 
 
 def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() -> None:
@@ -187,5 +187,5 @@ def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() 
     clients.connect("p").sender("out", target=Target("t")).send([b"0"], [Message("0", header=Header(ttl=500)).encode()])
     clients.exchange()
     wall_ms[0] += 400
-    assert clients.router.core.addresses["t"].records.distribution.expiring.deadlines() == [1.5]
+    assert clients.router.core.addresses["t"].timed.deadlines() == [1.5]
     clients.router.core.check_invariants()

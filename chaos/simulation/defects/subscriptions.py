@@ -76,13 +76,13 @@ def resume_last(self: Subscriber, room: int) -> int:
 PUMP_IRREGULAR = Subscriber._pump_irregular
 
 
-def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
+def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave) -> None:
     self.late = announcement  # type: ignore[attr-defined]
 
 
 def release_then_announce(self: Egress, subscriber: Subscriber) -> None:
     RELEASE_ALL_TOKENS(self, subscriber)
-    self.deliveries.flush()
+    self.deliveries.reception.flush()
     self.core.broadcast(self.late)  # type: ignore[attr-defined]
 
 
@@ -146,12 +146,12 @@ def filter_what_it_holds(
 ) -> None:  # fmt: skip
     selecting = subscriber.selecting
     if token and payload is not None and selecting is not None and selecting.outcome_of(payload, message_format):
-        self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, 0)
+        self.accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, 0)
         return
     DELIVER_ENTRY(self, subscriber, sender, position, token, tag, payload, message_format)
 
 
-DELIVER_ENTRY = Deliveries._deliver_entry
+DELIVER_ENTRY = Deliveries.deliver_entry
 
 
 def lost_but_synced(self: Egress, publisher_id: bytes) -> None:
@@ -172,7 +172,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.3: the ACCEPT of the shared copy (s1's) stands for the copy of its own that s0 was sent
     "accept_crosses_replay": ([(TopicDistribution, "on_accept", accept_by_tag)], "G1"),
     # protocol 6.4: B answers for m0, which S has in hand and has not accepted
-    "filtered_what_it_holds": ([(Deliveries, "_deliver_entry", filter_what_it_holds)], "G1"),
+    "filtered_what_it_holds": ([(Deliveries, "deliver_entry", filter_what_it_holds)], "G1"),
     # protocol 7.1: a process that knows nothing of S takes its place
     "begun_anew_without_its_memory": ([(Egress, "_is_older", always(False))], "S's place is taken"),
     # protocol 7.2: A goes on without S, whom B has confirmed

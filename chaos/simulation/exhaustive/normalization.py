@@ -39,6 +39,7 @@ from router.core.publisher import Phase, Publisher
 from router.core.records import Records
 from router.core.subscriber import Subscriber
 from router.core.topic.distribution import TopicDistribution
+from router.core.topic.reception import TopicReception
 from router.links.client_connection import ClientConnection
 from router.links.limits import RECOUNT_S, Bookkeeping
 from router.links.proof import Proof
@@ -106,9 +107,13 @@ def _distribution(distribution: TopicDistribution) -> dict[str, Any]:
 
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
-    """Whom it asks first who owes something decides nothing."""
     special = {each: dict.fromkeys(sorted(those, key=_by_name)) for each, those in deliveries.special.items()}
-    return {"_ring": deque(), "_ring_end": 0, "special": special}
+    return {"special": special}
+
+
+def _reception(reception: TopicReception) -> dict[str, Any]:
+    """Whom it asks first who owes something decides nothing."""
+    return {"_ring": deque(), "_ring_end": 0}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -129,5 +134,6 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
     Records: _records,
     TopicDistribution: _distribution,
+    TopicReception: _reception,
     Deliveries: _deliveries,
 }
