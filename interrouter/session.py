@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from interrouter.events import NetworkEvent, PeerDown, PeerMessage, PeerUp
 from interrouter.linkstate import Path
@@ -41,15 +41,20 @@ from interrouter.stream import FRAGMENT, IncomingStream, Item, OutgoingStream, P
 from interrouter.waiting import PART_EVENTS, PART_OCTETS, Waiting
 from router.versions import FIRST, Versions
 
-if TYPE_CHECKING:
-    from interrouter.trunk import Trunk
-
 BATCH: Final = 64 * 1024  # bytes of messages in one packet; the last one may exceed it
 BATCH_ITEMS: Final = 1024
 PROBE_AFTER: Final = 0.4  # heartbeats
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
 COUNT_BITS: Final = 56  # of a session's number; above them is the newest version that its side speaks, less FIRST
+
+
+class FirstHop(Protocol):
+    """A trunk, as the sessions that send over it know it. Both are its own sessions: those with something to send, next
+    one first, and those to be acknowledged."""
+
+    ready: dict[Session, None]
+    acks: dict[Session, None]
 
 
 class Session:
@@ -74,7 +79,7 @@ class Session:
         self.closed = False
         self.out = OutgoingStream(window)
         self.incoming = IncomingStream()
-        self.trunk: Trunk | None = None
+        self.trunk: FirstHop | None = None
         self.path: Path | None = None
         self.began = now
         self.silent_since = now
@@ -94,7 +99,7 @@ class Sessions:
         self,
         incarnation: int,
         send_open: Callable[[OpenPacket], None],
-        wake: Callable[[Trunk], None],
+        wake: Callable[[Any], None],
         *,
         window: int,
         versions: Versions,
@@ -195,7 +200,7 @@ class Sessions:
 
     # Paths -------------------------------------------------------------------------------------------------------
 
-    def reachable(self, peers: Mapping[str, tuple[int, Path, Trunk]], now: float) -> None:
+    def reachable(self, peers: Mapping[str, tuple[int, Path, FirstHop]], now: float) -> None:
         """Paths as of now: peer -> incarnation, path, trunk of the first hop."""
         for session in list(self.by_peer.values()):
             there = peers.get(session.peer)
@@ -380,7 +385,7 @@ class Sessions:
 
     # Beginning and ending ----------------------------------------------------------------------------------------
 
-    def _begin(self, peer: str, incarnation: int, path: Path, trunk: Trunk, now: float) -> Session:
+    def _begin(self, peer: str, incarnation: int, path: Path, trunk: FirstHop, now: float) -> Session:
         self._number += 1
         session = Session(peer, incarnation, self._number, self._window, now)
         session.path, session.trunk = path, trunk
@@ -522,7 +527,7 @@ class Sessions:
             session.ack_at = now + self._ack_delay_s
             self._acks[session] = None
 
-    def _acknowledge(self, session: Session, trunk: Trunk | None) -> None:
+    def _acknowledge(self, session: Session, trunk: FirstHop | None) -> None:
         """Acknowledge with the next packet to this session, or by an ACK at the next flush."""
         if session.ack_at is not None:
             session.ack_at = None
