@@ -115,7 +115,7 @@ PACES: Final = frozenset({
     "router/core/queue/assigning.py PACE_S",
     "router/core/subscription_directory.py LONGEST_S",
     "router/core/waiting.py TOLD_AFTER_S",
-    "router/links/client_connection.py OUTPUT_DELAY_S",
+    "router/links/base.py OUTPUT_DELAY_S",
     "router/links/draining.py SPREAD_S",
     "router/links/draining.py STEP_S",
     "router/links/limits.py RECOUNT_EACH_S",

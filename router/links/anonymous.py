@@ -14,7 +14,7 @@ address (the address's `no_subscribers: hold`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
@@ -27,6 +27,7 @@ from router.config import is_dynamic
 from router.core.holding import PUBLISHER, octets_of_address, octets_of_text
 from router.core.ports import Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import NO_SUBSCRIBERS
+from router.links.base import BaseConnection
 from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
     SETTLED_TO_A_QUEUE,
@@ -40,9 +41,6 @@ from router.links.negotiation import (
 from router.links.publisher_link import PublisherLink, state_of
 from router.names import DETACH_FORCED
 
-if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
-
 Delivery = tuple[int, bytes, bytes, bool, int]
 """Delivery-id, tag, payload, settled, message-format."""
 MOST_ADDRESSES: Final = 64
@@ -54,7 +52,7 @@ class AnonymousLink(PublisherLink):
 
     __slots__ = ("_bytes", "_name", "_open", "_over", "_ports", "broken")
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         super().__init__(connection, link, attach, modes)
         router = connection.router
         # of its publishers: no other attach has it
@@ -197,7 +195,7 @@ class AnonymousLink(PublisherLink):
         port.send(delivery, now)
 
     def _is_request(self, to: Any, payload: bytes) -> bool:
-        """Whether it was a request to a management node, which is taken then (`router.links.management`)."""
+        """Whether it was a request to a management node, which is taken then (`router.links.management_link`)."""
         return False
 
     def _address(self, to: Any, settled: bool) -> str:
@@ -223,7 +221,7 @@ class AnonymousLink(PublisherLink):
         """Raises RemoteProtocolError if there is none for one address more."""
         if address not in self._ports:
             made = 0 if address in self.connection.core.addresses else octets_of_address(address)
-            self.connection.router.admission.check_room(self.connection, _octets_of(address) + PUBLISHER + made)
+            self.connection.check_room(_octets_of(address) + PUBLISHER + made)
 
     def _port(self, address: str, now: float) -> AddressPort:
         port = self._ports.pop(address, None)
