@@ -55,8 +55,8 @@ from router.links.client_connection import ClientConnection
 from router.links.filters import KNOWN_FILTERS
 from router.links.predicate import Predicate, PredicateError
 from router.links.selector import SelectorError, compile_selector
+from router.mqtt.base import SESSIONS
 from router.mqtt.connection import MqttConnection
-from router.mqtt.lease import SESSIONS
 from router.router import Router
 
 READ: Final = ClientCarrier.least_read  # bytes: what is read at once of a client whose reads are slow

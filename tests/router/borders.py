@@ -17,7 +17,7 @@ from mqtt import Connack, Connect, Packet, Properties, Puback, Publish, encode
 from router import border as module
 from router.border import Border
 from router.config import SHARED, AddressConfig, RouterConfig
-from router.mqtt.lease import SESSIONS
+from router.mqtt.base import SESSIONS
 from router.reporting import NO_LOG
 from router.router import Router
 from tests.router import mqtt_clients

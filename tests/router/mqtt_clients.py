@@ -24,7 +24,7 @@ from mqtt import (
     encode,
 )
 from router.config import SHARED, AddressConfig, RouterConfig
-from router.mqtt.lease import SESSIONS
+from router.mqtt.base import SESSIONS
 from router.router import Router
 
 WALL_US = 1_700_000_000_000_000

@@ -29,7 +29,8 @@ from chaos.simulation.world.queue_checker import QueueChecker
 from router.config import SHARED, AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
-from router.mqtt.lease import NAME, SESSIONS
+from router.mqtt.base import SESSIONS
+from router.mqtt.lease import NAME
 from router.mqtt.outgoing import UPPER, Identifiers
 from router.peers.wire import Encoded
 from router.router import Router
