@@ -126,7 +126,7 @@ class Router(BaseRouter):
         self.unread_by_filters = 0  # messages that were passed by, as filters could not be asked
         self.nodes = ManagementNodes(self.core, incarnation)
         self.core.asked = self.nodes.on_message
-        self.mqtt = Mqtt(self, self.border, self.admission, self.count_unread, token)
+        self.mqtt = Mqtt(self)
         self.core.connections_hold = self._connections_hold
 
     # --- the topology file

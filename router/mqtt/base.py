@@ -46,10 +46,15 @@ class Host(Protocol):
 
     config: RouterConfig
     core: Core
+    border: Border
     log: Log
     now: float
+    token: Callable[[], str] | None
 
+    @property
+    def admission(self) -> Counting: ...
     def enter(self, now: float) -> None: ...
+    def count_unread(self, connection: Any, size: int) -> None: ...
     def may_hold_incomplete(self, connection: Any, size: int) -> bool: ...
     def limits_of(self, user: str | None) -> Limits: ...
 
@@ -192,16 +197,13 @@ class BaseSession:
 class BaseMqtt:
     """All MQTT of one router, as sessions, their ports and their connections know it."""
 
-    def __init__(self, host: Host, border: Border, admission: Counting, unread: Callable[[Any, int], None]) -> None:
-        """unread: a connection's transport holds so many bytes."""
-        self._host = host
-        self.border = border
-        self._admission = admission
-        self.unread = unread
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.border = host.border
         self.core = host.core
         self.topics = topics_of(host.config)
         self.filters = FilterIndex(self.room)
-        self.messages = Messages(self.topics, border, self.room)
+        self.messages = Messages(self.topics, host.border, self.room)
         self.sessions: dict[str, Any] = {}
         self.draining = False
         self.longest_name = LONGEST_NAME
@@ -228,21 +230,15 @@ class BaseMqtt:
 
     @property
     def config(self) -> RouterConfig:
-        return self._host.config
+        return self.host.config
 
     @property
     def log(self) -> Log:
-        return self._host.log
+        return self.host.log
 
     @property
     def now(self) -> float:
-        return self._host.now
-
-    def enter(self, now: float) -> None:
-        self._host.enter(now)
-
-    def limits_of(self, user: str) -> Limits:
-        return self._host.limits_of(user)
+        return self.host.now
 
     @property
     def max_packet_size(self) -> int:
@@ -259,28 +255,18 @@ class BaseMqtt:
 
     # --- for connections
 
-    def may_hold(self, connection: BaseConnection, size: int) -> bool:
-        """Counts what the beginning of a packet takes. Returns whether there is room for it."""
-        return self._host.may_hold_incomplete(connection, size)
-
     def dirty(self, connection: BaseConnection) -> None:
         self._dirty[connection] = None
 
-    def admit(self, connection: BaseConnection, user: str) -> str | None:
-        return self._admission.admit(connection, user)
-
     def connection_ended(self, connection: BaseConnection) -> None:
-        self._admission.disconnected(connection, connection.user)
+        self.host.admission.disconnected(connection, connection.user)
         connection.user = None
-        self.unread(connection, 0)
-        self.may_hold(connection, 0)
-
-    def count_silence(self) -> None:
-        self._admission.count_silence()
+        self.host.count_unread(connection, 0)
+        self.host.may_hold_incomplete(connection, 0)
 
     def count_refusal(self, reason: Reason) -> None:
         if reason in REFUSED:
-            self._admission.count_refusal(REFUSED[reason])
+            self.host.admission.count_refusal(REFUSED[reason])
 
     def may(self, who: Identity, direction: Direction, address: str) -> bool:
         topics = self.topics.topics_of(address) if address.startswith(SHARED) else [address]

@@ -93,12 +93,12 @@ class MqttConnection(BaseConnection):
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Call it, and `authenticated`, through `Border.input`."""
-        self.service.enter(now)
+        self.service.host.enter(now)
         if self._early:
             self._read_early(None, now)
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.reader.buffered
-        if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
+        if incomplete != self.incomplete_bytes and not self.service.host.may_hold_incomplete(self, incomplete):
             self.drop_incomplete(now)
 
     def drop_incomplete(self, now: float) -> None:
@@ -121,14 +121,14 @@ class MqttConnection(BaseConnection):
         return {"client": self.address, "user": self.user, "container": container}
 
     def receive_eof(self, now: float) -> None:
-        self.service.enter(now)
+        self.service.host.enter(now)
         if not self.closed:
             self._engine.close(Reason.UNSPECIFIED_ERROR)
             self._engine.data_to_send()
         self._ended(now, with_will=True)
 
     def handle_timer(self, now: float) -> None:
-        self.service.enter(now)
+        self.service.host.enter(now)
         self._engine.check_time(now)
         self._handle([], now)
 
@@ -155,11 +155,11 @@ class MqttConnection(BaseConnection):
     def output_waits(self, size: int) -> None:
         """The transport's buffer holds this many bytes."""
         if self.output_paused:
-            self.service.unread(self, size)
+            self.service.host.count_unread(self, size)
 
     def resume_output(self) -> None:
         self.output_paused = False
-        self.service.unread(self, 0)
+        self.service.host.count_unread(self, 0)
         if self._wants_output and self.session is not None:
             self._wants_output = False
             self.service.has_room(self.session)
@@ -212,7 +212,7 @@ class MqttConnection(BaseConnection):
 
     def authenticated(self, step: Step, now: float) -> None:
         """The result of a step that was pending."""
-        self.service.enter(now)
+        self.service.host.enter(now)
         if self._engine.state == CONNECTING:
             self._identified(step, now)
         self.service.dirty(self)
@@ -235,9 +235,9 @@ class MqttConnection(BaseConnection):
         if not isinstance(step, Success):
             return  # pending
         user = step.identity or ANONYMOUS
-        self.limits = self.service.limits_of(user)
+        self.limits = self.service.host.limits_of(user)
         suspected = self.service.border.suspects.refuses(None, user, self.address, now)
-        reason = REFUSED if suspected else self.service.admit(self, user)
+        reason = REFUSED if suspected else self.service.host.admission.admit(self, user)
         if reason is not None:
             self._refuse(Reason.QUOTA_EXCEEDED, reason, now)
             return
@@ -431,7 +431,7 @@ class MqttConnection(BaseConnection):
                     "client_disconnected", text, condition=error.reason.name, description=error.description, **who
                 )
                 if error.reason is Reason.KEEP_ALIVE_TIMEOUT:
-                    self.service.count_silence()
+                    self.service.host.admission.count_silence()
             self._ended(now, with_will=True)
         self.service.dirty(self)
 

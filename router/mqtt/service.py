@@ -7,14 +7,13 @@ Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a sessio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from heapq import heappop
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mqtt import Connect, Reason
-from router.border import Border
-from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Counting, Host, topics_of
+from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Host, topics_of
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.filters import Filter
 from router.mqtt.holding import SESSION, octets_of_will
@@ -35,18 +34,9 @@ AT_ONCE: Final = 2  # sessions whose filters are looked at in one turn, and whos
 class Mqtt(BaseMqtt):
     """One router's."""
 
-    def __init__(
-        self,
-        host: Host,
-        border: Border,
-        admission: Counting,
-        unread: Callable[[Any, int], None],
-        token: Callable[[], str] | None,
-    ) -> None:
-        """unread: a connection's transport holds so many bytes. token: makes client identifiers that nobody has."""
-        super().__init__(host, border, admission, unread)
-        self._token = token
-        self.core.shares = Sharing(self.core, self.topics, self.messages, border, self.room)
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         self.connections: dict[MqttConnection, None] = {}
         self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
         self.retained = RetainedMessages(self)
@@ -204,7 +194,7 @@ class Mqtt(BaseMqtt):
         if not connect.clean_start and self._may_learn_of_sessions:
             self.deferred[connection] = connect
             return
-        client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
+        client_id = connect.client_id or f"auto-{self.host.token() if self.host.token is not None else self.epoch()}"
         container = owned(connection.identity.user, client_id)
         asked = connect.properties.session_expiry_s or 0
         if connect.version == 4:
@@ -213,7 +203,7 @@ class Mqtt(BaseMqtt):
         session = self.sessions.get(container)
         octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
         if not self.core.holding.has_room(connection.identity.user, octets):
-            self._admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
+            self.host.admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
             connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
             return
         if session is not None and session.connection is not None:

@@ -344,7 +344,7 @@ class Session(BaseSession):
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
         retained: list[Filter] = []
-        links = self.service.limits_of(self.identity.user).links
+        links = self.service.host.limits_of(self.identity.user).links
         held = {*self.subscribers, *self.filters.addresses()}
         for number, options in enumerate(packet.subscriptions, 1):
             if not number % PART:
