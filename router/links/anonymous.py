@@ -82,7 +82,7 @@ class AnonymousLink(PublisherLink):
             self.connection.core.entered = None  # what came before is handled
             try:
                 to = Glance(payload).properties.to
-                if self._is_request(to, payload):
+                if self.is_request(to, payload):
                     if not event.settled:
                         self.link.dispose(delivery_id, delivery_id, ACCEPTED, True)
                         self.connection.output_ready()
@@ -110,10 +110,10 @@ class AnonymousLink(PublisherLink):
     def lost(self, closed: bool, now: float) -> None:
         if not self.detached:
             self._mark_detached()
-            self._leave(now)
+            self.leave(now)
 
     def detach_with_error(self, condition: str, description: str, now: float) -> None:
-        self._leave(now)
+        self.leave(now)
         self.detach(condition, description, {}, True)
 
     # --- for its addresses
@@ -152,10 +152,10 @@ class AnonymousLink(PublisherLink):
             return
         self._close_ended()
         if not self.paused:
-            self.credit.window(*self._room())
+            self.credit.window(*self.room())
         super().grant()
 
-    def _room(self) -> tuple[int, int]:
+    def room(self) -> tuple[int, int]:
         """Messages and bytes that it may send."""
         config = self.connection.config
         return config.window_messages - len(self._open), config.window_bytes - self._bytes
@@ -194,7 +194,7 @@ class AnonymousLink(PublisherLink):
         self._bytes += len(delivery[2])
         port.send(delivery, now)
 
-    def _is_request(self, to: Any, payload: bytes) -> bool:
+    def is_request(self, to: Any, payload: bytes) -> bool:
         """Whether it was a request to a management node, which is taken then (`router.links.management_link`)."""
         return False
 
@@ -253,7 +253,7 @@ class AnonymousLink(PublisherLink):
             self.link.dispose(delivery_id, delivery_id, Rejected(Error(Symbol(condition), description)), True)
             self.connection.output_ready()
 
-    def _leave(self, now: float) -> None:
+    def leave(self, now: float) -> None:
         ports, self._ports = self._ports, {}
         self.connection.takes(self.link, -sum(map(_octets_of, ports)))
         self._over.clear()

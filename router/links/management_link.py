@@ -91,7 +91,7 @@ class ManagementLink(AnonymousLink):
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         """Requests are settled as they come."""
 
-    def _room(self) -> tuple[int, int]:
+    def room(self) -> tuple[int, int]:
         return MOST_REQUESTS - self._unanswered, MAX_REQUEST
 
     # --- answers
@@ -140,7 +140,7 @@ class RelayLink(AnonymousLink):
         super().__init__(connection, link, attach, modes)
         self._nodes: dict[str, _Answers] = {}  # by router
 
-    def _is_request(self, to: Any, payload: bytes) -> bool:
+    def is_request(self, to: Any, payload: bytes) -> bool:
         name = managed_router(to, self.connection.config)
         if name is None:
             return False
@@ -150,11 +150,11 @@ class RelayLink(AnonymousLink):
         node.take(payload)
         return True
 
-    def _leave(self, now: float) -> None:
-        super()._leave(now)
+    def leave(self, now: float) -> None:
+        super().leave(now)
         for node in self._nodes.values():
             node.detached = True
-            node._leave(now)
+            node.leave(now)
 
 
 class _Answers(ManagementLink):
@@ -168,7 +168,7 @@ class _Answers(ManagementLink):
         self._relay = relay
 
     def take(self, payload: bytes) -> None:
-        messages, size = self._room()
+        messages, size = self.room()
         if messages <= 0:
             text = f"{MOST_REQUESTS} requests of this link have no answer yet: ask again when one has come"
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, text)

@@ -90,7 +90,7 @@ class KeptSubscriber(MqttSubscriber):
     def give_back(self, now: float) -> None:
         self.link.give_back(now)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         self.link.end(closed, now)
 
     # --- KeptMapPort: what the core says

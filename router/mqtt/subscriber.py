@@ -74,9 +74,9 @@ class MqttSubscriber(Receiver):
         if not self.detached:
             self.flush(now)
             self.detached = True
-            self._detach(now, closed)
+            self.detach_from_core(now, closed)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         raise NotImplementedError
 
     def _prepared(
@@ -179,7 +179,7 @@ class TransientSubscriber(MqttSubscriber):
             if self.shares and noted:  # an acceptance of QoS 0 makes room at the queue and nowhere else
                 self.session.service.has_room(self.session)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         self.session.core.detach_subscriber(self, closed, now)
 
     # --- SubscriberPort
