@@ -254,17 +254,16 @@ class Sessions:
 
     def received(self, entry: Entry, kind: int, payload: bytes, body: int, end: int, now: float) -> None:
         """Our entry of a STREAM or ACK."""
-        _, token, first, acknowledged, round_, gap_round, flags = entry
-        session = self._by_token.get(token)
+        session = self._by_token.get(entry[1])
         if session is None:
             return
         if not session.up:
             self._mark_up(session, now)
         session.silent_since = now
         try:
-            self._acknowledged(session, acknowledged, gap_round, flags, now)
+            self._acknowledged(session, entry, now)
             if kind == STREAM:
-                self._stream_received(session, first, round_, flags, payload, body, end, now)
+                self._stream_received(session, entry, payload, body, end, now)
         except (StreamError, BodyError):
             self.resets += 1
             self._restart(session, now)
@@ -486,7 +485,8 @@ class Sessions:
             session.trunk.acks.pop(session, None)
         return (session.incarnation, session.token, first, incoming.expected, session.out.round, gap, flags)
 
-    def _acknowledged(self, session: Session, upto: int, gap_round: int, flags: int, now: float) -> None:
+    def _acknowledged(self, session: Session, entry: Entry, now: float) -> None:
+        _, _, _, upto, _, gap_round, flags = entry
         out = session.out
         if upto > out.acked and out.acknowledged(upto):
             session.probe_s = self._probe_after_s
@@ -498,9 +498,8 @@ class Sessions:
             session.probe_at = None
             self._ready(session)
 
-    def _stream_received(
-        self, session: Session, first: int, round_: int, flags: int, payload: bytes, body: int, end: int, now: float
-    ) -> None:
+    def _stream_received(self, session: Session, entry: Entry, payload: bytes, body: int, end: int, now: float) -> None:
+        _, _, first, _, round_, _, flags = entry
         incoming = session.incoming
         lengths, offset = decode_body(payload, body, end)
         probe = bool(flags & PROBE)
