@@ -93,7 +93,8 @@ class SenderLink(Link):
                 self._send_parts(delivery_id, tag, (payload,), len(payload), settled, message_format)
             return first
         if known is None:
-            known = (encode_block(session.channel, handle, first, tags, payloads, settled, message_format), largest)
+            common = session.channel, handle, settled, message_format
+            known = encode_block(common, first, tags, payloads), largest
             if cache is not None:
                 cache[key] = known
         outgoing.send_block(known[0], count)
@@ -252,7 +253,7 @@ class SenderLink(Link):
     ) -> None:
         session, handle = self.session, self.handle
         assert handle is not None
-        lead = encode_lead(session.channel, handle, delivery_id & WRAP, tag, size, settled, message_format)
+        lead = encode_lead((session.channel, handle, settled, message_format), delivery_id & WRAP, tag, size)
         session.outgoing.send_parts((lead, *parts))
 
     def _send_split(

@@ -328,7 +328,7 @@ def test_a_block_reads_back_as_what_was_sent(
 ) -> None:
     tags = [messages[0][0] if same_tags else tag for tag, _ in messages]
     payloads = [payload for _, payload in messages]
-    block = encode_block(channel, handle, first_id, tags, payloads, settled, message_format)
+    block = encode_block((channel, handle, settled, message_format), first_id, tags, payloads)
     assert [(performative, payload) for performative, payload in frames(block)] == [
         (
             Transfer(handle, (first_id + n) & WRAP, tag, message_format, settled=True if settled else None),
