@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from interrouter.events import NetworkEvent, PeerDown, PeerMessage, PeerUp
 from interrouter.linkstate import Path
@@ -47,6 +47,20 @@ PROBE_AFTER: Final = 0.4  # heartbeats
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
 COUNT_BITS: Final = 56  # of a session's number; above them is the newest version that its side speaks, less FIRST
+
+
+class Timers(NamedTuple):
+    """How long a router waits for others, and how far it goes ahead of them."""
+
+    heartbeat_s: float = 0.5
+    dead_after_s: float = 3.0
+    probe_after_s: float | None = None
+    """How long a sender waits for an acknowledgement before it sends a PROBE; None: less than a heartbeat."""
+    window: int = 4 * 1024 * 1024
+    """Octets of one session that may be under way."""
+
+
+USUAL: Final = Timers()
 
 
 class FirstHop(Protocol):
@@ -98,14 +112,10 @@ class Sessions:
     def __init__(
         self,
         incarnation: int,
+        versions: Versions,
         send_open: Callable[[OpenPacket], None],
         wake: Callable[[Any], None],
-        *,
-        window: int,
-        versions: Versions,
-        heartbeat_s: float,
-        dead_after_s: float,
-        probe_after_s: float,
+        timers: Timers,
     ) -> None:
         self.by_peer: dict[str, Session] = {}
         self.resets = 0
@@ -114,10 +124,11 @@ class Sessions:
         self._by_token: dict[int, Session] = {}
         self._send_open = send_open
         self._schedule = wake
-        self._window = window
-        self._ack_bytes = window // ACK_SHARE
-        self.set_timers(heartbeat_s, dead_after_s)
-        self._probe_after_s = probe_after_s
+        self._window = timers.window
+        self._ack_bytes = timers.window // ACK_SHARE
+        self.set_timers(timers.heartbeat_s, timers.dead_after_s)
+        if timers.probe_after_s is not None:
+            self._probe_after_s = timers.probe_after_s
         self._versions = versions
         self._number = (versions.newest - FIRST) << COUNT_BITS
         self.events: list[NetworkEvent] = []

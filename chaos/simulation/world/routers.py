@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.simulation.world.clients import ADDRESS, LINK
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network
+from interrouter.network import Hello, Network, Timers
 from router.config import AddressConfig, OtherSubscriptions, RouterConfig
 from router.router import Router
 from router.versions import SPOKEN, Versions
@@ -49,11 +49,12 @@ class Site:
         self.incarnation = world.draw_incarnation(name)
         peers = {other: 1 for other in world.names if other != name}
         heartbeat_s = world.config.get("heartbeat_s", LONG)
+        versions = BEFORE if name in world.config.get("old", "") else SPOKEN
+        dead_after_s = world.config.get("dead_after_s", 3 * heartbeat_s)
+        timers = Timers(heartbeat_s, dead_after_s, PROBE_AFTER_S if heartbeat_s == LONG else None)
         self.network = Network(
-            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.clock(name),
-            heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
-            probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
-            versions=BEFORE if name in world.config.get("old", "") else SPOKEN,
+            Hello("sim", name, self.incarnation, versions), peers, rng=random.Random(world.rng.random()),
+            now=world.clock(name), timers=timers,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
