@@ -23,7 +23,7 @@ from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.border import TOLD, Border
-from router.config import Limits, RouterConfig
+from router.config import Life, Limits, RouterConfig
 from router.core import messages as m
 from router.core.core import Core
 from router.core.holding import NETWORK, Holding
@@ -65,12 +65,9 @@ class Router(BaseRouter):
     def __init__(
         self,
         config: RouterConfig,
+        life: Life,
         *,
-        incarnation: int,
-        now: float,
         wall_us: Callable[[], int],
-        fresh: bool,
-        recover_age_s: float | None = None,
         sasl: ServerMechanisms | None = None,
         log: Log = NO_LOG,
         token: Callable[[], str] | None = None,
@@ -80,9 +77,9 @@ class Router(BaseRouter):
         self.token = token
         self.numbers = count()  # of connections, and of attaches without an address
         self.log = log
-        self.now = now
-        self.incarnation = incarnation
-        self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
+        self.now = life.now
+        self.incarnation = life.incarnation
+        self.core = Core(config, life, self._send, wall_us, log)
         self.border = Border(self.core, log)
         self._ended_by: Suspect | None = None  # this router's last life
         self.core.suspects = self._suspects
@@ -124,7 +121,7 @@ class Router(BaseRouter):
         self.failed: dict[ClientConnection, None] = {}
         self.too_dear: dict[SubscriberLink, str] = {}  # whose filters take too many steps, and what is said of it
         self.unread_by_filters = 0  # messages that were passed by, as filters could not be asked
-        self.nodes = ManagementNodes(self.core, incarnation)
+        self.nodes = ManagementNodes(self.core, life.incarnation)
         self.core.asked = self.nodes.on_message
         self.mqtt = Mqtt(self)
         self.core.connections_hold = self._connections_hold

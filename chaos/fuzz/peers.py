@@ -18,7 +18,7 @@ from chaos.fuzz.targets import MAX_FRAME, RATIO, ROOM, Broken, check_output, fra
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Hello, Network
 from interrouter.trunk import Trunk
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.messages import PeerProtocolError
 from router.core.reports import of_all
 from router.links.client_connection import ClientConnection
@@ -47,9 +47,7 @@ class Peered:
             window_messages=50,
         )
         incarnation = NAMES.index(name) + 1
-        self.router = Router(
-            config, incarnation=incarnation, now=self.now, wall_us=lambda: int(self.now * 1e6), fresh=True
-        )
+        self.router = Router(config, Life(incarnation, self.now, True), wall_us=lambda: int(self.now * 1e6))
         self.said: list[bytes] = []
         self.up = False
         self.number = 0

@@ -39,6 +39,7 @@ from onceway.serve.turn_times import TurnTimes
 from onceway.topology import Topology
 from onceway.topology.listeners import BY_KEY
 from onceway.topology.said import configuration, in_force
+from router.config import Life
 from router.core.counters import Histogram, Measured
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
@@ -94,11 +95,8 @@ class RouterServer:
         self.started = now = self.clock()
         self.router = Router(
             self.config,
-            incarnation=self.incarnation,
-            now=now,
+            Life(self.incarnation, now, fresh, recover_age_s),
             wall_us=_wall_us,
-            fresh=fresh,
-            recover_age_s=recover_age_s,
             log=log,
             token=lambda: secrets.token_hex(16),
         )

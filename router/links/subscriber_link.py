@@ -223,8 +223,7 @@ class SubscriberLink:
             settled=settled,
             message_format=message_format,
             id_hint=position & 0xFFFFFFFF if position >= 0 else None,  # -1: not in the log (settled or a repeat)
-            cache=cache,
-            position=position,
+            shared=(cache, position),
         )
         size = engine.output_size - before
         counters = self.counters

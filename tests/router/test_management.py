@@ -6,7 +6,7 @@ import pytest
 
 from amqp10.sections import Message
 from router.border import Border
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.traffic import Settle
 from router.links.management import Request, answer_to, encoded
@@ -35,8 +35,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.a, self.b = [
-            Router(RouterConfig(name, ("a", "b")), incarnation=7, now=1.0, wall_us=lambda: 1_000_000, fresh=True)
-            for name in "ab"
+            Router(RouterConfig(name, ("a", "b")), Life(7, 1.0, True), wall_us=lambda: 1_000_000) for name in "ab"
         ]
         self.node = self.b.nodes.own = Node()
         self.answers: list[Message] = []

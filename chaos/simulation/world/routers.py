@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.simulation.world.clients import ADDRESS, LINK
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Hello, Network, Timers
-from router.config import AddressConfig, OtherSubscriptions, RouterConfig
+from router.config import AddressConfig, Life, OtherSubscriptions, RouterConfig
 from router.router import Router
 from router.versions import SPOKEN, Versions
 
@@ -118,13 +118,8 @@ class Routers:
 
     # ------------------------------------------------------------------ making
     def make_router(self, site: Site, fresh: bool) -> Router:
-        return self.router_class(
-            self.config_of(site.name),
-            incarnation=site.incarnation,
-            now=self.clock(site.name),
-            wall_us=lambda: self.wall_us(site.name),
-            fresh=fresh,
-        )
+        life = Life(site.incarnation, self.clock(site.name), fresh)
+        return self.router_class(self.config_of(site.name), life, wall_us=lambda: self.wall_us(site.name))
 
     def config_of(self, name: str) -> RouterConfig:
         """What this router's topology file says now."""
