@@ -16,16 +16,15 @@ from amqp10.serial import HALF, WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Room, Shape
 
 PAIRS_FROM: Final = 3  # pairs from which on they are taken together
-
-
 Pairs = tuple[list[bytes], list[bytes], list[Range]]
 """Tags and payloads of transfers, and ranges of dispositions."""
 
 
 class Pair:
-    """The shape of two such frames: a transfer of one size and a disposition, or the other way round."""
+    """Two such frames: a transfer of one size and a disposition, or the other way round. It is for one try; their
+    layout stays with the transfer's shape."""
 
-    __slots__ = ("disposition", "layout", "stride", "transfer", "transfer_first", "transfer_size")
+    __slots__ = ("disposition", "key", "stride", "transfer", "transfer_first", "transfer_size")
 
     def __init__(
         self, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape, transfer_first: bool
@@ -35,18 +34,7 @@ class Pair:
         self.disposition = disposition
         self.transfer_first = transfer_first
         self.stride = transfer_size + disposition.size
-        self.layout: Struct | None = None  # once there are enough of them
-
-
-def pair_of(transfer: Shape[Any], transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Pair:
-    """The transfer's pair with these dispositions."""
-    key = (transfer_size, transfer_first, disposition)
-    pair: Pair | None = transfer.pairs.get(key)
-    if pair is None:
-        if len(transfer.pairs) >= 32:
-            transfer.pairs.clear()
-        pair = transfer.pairs[key] = Pair(transfer, transfer_size, disposition, transfer_first)
-    return pair
+        self.key = (transfer_size, transfer_first, disposition)
 
 
 def take_pairs(buf: bytes, offset: int, end: int, pair: Pair, room: Room, taken: Pairs) -> int:
@@ -83,10 +71,12 @@ def _take_columns(buf: bytes, offset: int, count: int, pair: Pair, expected: int
         place = frame + number * stride
         if buf[place : place + len(lead)] != lead:
             return False
-    layout = pair.layout
+    layout = transfer.pairs.get(pair.key)
     if layout is None:
+        if len(transfer.pairs) >= 32:
+            transfer.pairs.clear()
         one, two = transfer.columns(transfer_size).format[1:], disposition.struct.format[1:]
-        layout = pair.layout = Struct(f">{one}{two}" if transfer_first else f">{two}{one}")
+        layout = transfer.pairs[pair.key] = Struct(f">{one}{two}" if transfer_first else f">{two}{one}")
     columns = list(zip(*layout.iter_unpack(memoryview(buf)[offset : offset + count * stride]), strict=True))
     if transfer_first:
         leads, ids, middles, its_tags, tails, its_payloads = columns[:6]

@@ -24,7 +24,7 @@ from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtoc
 from amqp10.events import Event
 from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
-from amqp10.pairs import PAIRS_FROM, pair_of
+from amqp10.pairs import PAIRS_FROM, Pair
 from amqp10.performatives import Attach, Disposition, Flow, Transfer, UnreadMap, decode_performative
 from amqp10.receiver import ReceiverLink
 from amqp10.session import Session
@@ -269,7 +269,7 @@ class Reader:
                 )
                 if known is not None:
                     last = min(end, offset + max(most, PAIRS_FROM) * pair)
-                    both = pair_of(shape, stop - offset, known, True)
+                    both = Pair(shape, stop - offset, known, True)
                     after, pairs = shape.link.take_run(buf, offset, last, both, self._max_frame_size, events)
                     if pairs:
                         self.frames += 2 * pairs
@@ -286,7 +286,7 @@ class Reader:
                 shape = self._shapes.get(shape_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
                 if shape is not None:
                     last, size = min(end, offset + max(most, PAIRS_FROM) * pair), _unpack_size(buf, stop)[0]
-                    both = pair_of(shape, size, known, False)
+                    both = Pair(shape, size, known, False)
                     after, pairs = shape.link.take_run(buf, offset, last, both, self._max_frame_size, events)
                     if pairs:
                         self.frames += 2 * pairs

@@ -74,7 +74,7 @@ class Shape(Generic[LinkT]):
         self.unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]] = layout.unpack_from
         self.fixed = layout.size
         self._columns: dict[int, Struct] = {}
-        self.pairs: dict[Any, Any] = {}  # of pairs.py
+        self.pairs: dict[Any, Struct] = {}  # of pairs.py
 
     def columns(self, size: int) -> Struct:
         """The layout of a frame of this size, payload included, and its size together with the head."""
