@@ -28,8 +28,10 @@ from amqp10.annotations import (
     section_head,
 )
 from amqp10.composite import (
+    BINARIES,
     BINARY,
     BOOLEAN,
+    MAPS,
     MESSAGE_ID,
     STRING,
     SYMBOL,
@@ -52,6 +54,7 @@ from amqp10.types import Raw
 MOST_READ: Final = 8192
 """Sections and values of a message that a router reads as a whole, in one turn."""
 _GROUP_ID: Final = 10  # its place among the properties
+_LISTS: Final = (0x45, 0xC0, 0xD0), "list"
 _NAMES: Final = {
     DELIVERY_ANNOTATIONS: "delivery-annotations",
     MESSAGE_ANNOTATIONS: "message-annotations",
@@ -293,11 +296,10 @@ class Message:
                 value, offset = decode_value(payload, offset, end, budget)
                 message.body = AmqpValue(value)
             elif code == DATA:
-                chunk, offset = read_typed(payload, offset, end, "data", (0xA0, 0xB0), "binary")
+                chunk, offset = read_typed(payload, offset, end, "data", BINARIES)
                 chunks.append(chunk)
             elif code == AMQP_SEQUENCE:
-                codes = (0x45, 0xC0, 0xD0)
-                values, offset = read_typed(payload, offset, end, "amqp-sequence", codes, "list", budget)
+                values, offset = read_typed(payload, offset, end, "amqp-sequence", _LISTS, budget)
                 lists.append(values)
             elif code == APPLICATION_PROPERTIES:
                 message.application_properties, offset = _read_application_properties(payload, offset, end, budget)
@@ -520,7 +522,7 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
 def _read_application_properties(
     buf: bytes, offset: int, end: int, budget: list[int] | None = None
 ) -> tuple[Mapping[str, Any], int]:
-    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map", budget)
+    values, stop = read_typed(buf, offset, end, "application-properties", MAPS, budget)
     for key in values:
         if not isinstance(key, str):
             raise DecodeError(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.address import Address
 from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
@@ -51,21 +51,11 @@ class Core(BaseCore):
     """One router's decisions."""
 
     def __init__(
-        self,
-        config: RouterConfig,
-        name: str,
-        incarnation: int,
-        send: Send,
-        now: float,
-        wall_us: Callable[[], int],
-        fresh: bool = False,
-        log: Log = NO_LOG,
-        recover_age_s: float | None = None,
+        self, config: RouterConfig, life: Life, send: Send, wall_us: Callable[[], int], log: Log = NO_LOG
     ) -> None:
-        """fresh: there is no subscription from before to wait for. recover_age_s: for how long the network has been
-        dead, at least, which counts as waited already; None: not known."""
-        super().__init__(config, name, send, now, wall_us, log)
-        self.incarnation = incarnation
+        now = life.now
+        super().__init__(config, config.name, send, now, wall_us, log)
+        self.incarnation = life.incarnation
         self.addresses: dict[str, Address] = {}
         self.known = self.addresses
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
@@ -81,8 +71,8 @@ class Core(BaseCore):
         self._over_limit = False
         self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
         self._resumed_at = now
-        self.times = RecoveryTimes(config, now, recover_age_s)
-        self.startup = Startup(self, fresh)
+        self.times = RecoveryTimes(config, now, life.recover_age_s)
+        self.startup = Startup(self, life.fresh)
         self._deadline = min(self._deadline, *self.startup.deadlines())
         self._all_due = False
         self.startup.begin()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from amqp10.annotations import SectionWalk, with_message_annotations, with_true_annotation
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
@@ -24,6 +24,7 @@ from router import names
 from router.config import AddressConfig, RouterConfig, is_dynamic
 from router.core import ports
 from router.core.ports import Outcome, Part, PublisherAttach, Term, Waiting
+from router.links.base import BaseConnection
 from router.links.credit import Credit
 from router.links.expiry import with_expiry
 from router.links.limits import MEMORY
@@ -33,9 +34,6 @@ from router.links.proof import Proof
 from router.links.reasons import rejection
 from router.names import GONE
 from router.policies import is_own
-
-if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
 
 DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 
@@ -48,7 +46,7 @@ class PublisherLink:
         "detached", "held_back", "link", "paused", "proof", "proved", "credit_withheld",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         self.connection = connection
         self.link = link
         self.attach = attach

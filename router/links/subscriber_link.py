@@ -19,6 +19,7 @@ from amqp10.sender import SenderLink
 from router.core import ports
 from router.core.holding import octets_of_text
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
+from router.links.base import BaseConnection
 from router.links.expiry import expired, with_time_left
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
@@ -26,7 +27,6 @@ from router.links.proof import Proof
 from router.links.reasons import reason_of
 
 if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
     from router.links.filters import Selection
 
 NOTHING_TO_PROVE: Final = Proof()
@@ -106,7 +106,7 @@ class SubscriberLink:
         "counters", "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
         assert link.remote_attach is not None
         self.connection = connection
         self.link = link
@@ -223,8 +223,7 @@ class SubscriberLink:
             settled=settled,
             message_format=message_format,
             id_hint=position & 0xFFFFFFFF if position >= 0 else None,  # -1: not in the log (settled or a repeat)
-            cache=cache,
-            position=position,
+            shared=(cache, position),
         )
         size = engine.output_size - before
         counters = self.counters

@@ -16,8 +16,7 @@ from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
 
 if TYPE_CHECKING:
-    from router.mqtt.incoming import Incoming
-    from router.mqtt.session import Session
+    from router.mqtt.incoming import Incoming, IncomingMessages
 
 LINK: Final = "mqtt"
 """The link name of the subscriptions of MQTT sessions, and of the publisher in messages. The container-id is the client
@@ -43,12 +42,13 @@ class MqttPublisher:
     """One address's."""
 
     __slots__ = (
-        "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
+        "asked", "attach", "completing", "detached", "incoming", "messages", "next_id", "session", "settled", "retains",
     )  # fmt: skip
 
-    def __init__(self, session: Session, address: str, name: str = "") -> None:
+    def __init__(self, messages: IncomingMessages, address: str, name: str = "") -> None:
         """name: of a link that no other router goes on with; without one it is the session's."""
-        self.session = session
+        self.messages = messages
+        session = self.session = messages.session
         # Each session is a publisher of its own: what an earlier one has left is over when that one is, whether or not
         # its client publishes again.
         self.attach = PublisherAttach(
@@ -82,9 +82,9 @@ class MqttPublisher:
         self.next_id += len(packets)
         tags: list[bytes] = []
         for i, each in enumerate(packets):
-            tags.append(session.incoming.tag_of(each))
+            tags.append(self.messages.tag_of(each))
             if not settled:
-                self.incoming[first_id + i] = session.incoming.enter(self, first_id + i, each)
+                self.incoming[first_id + i] = self.messages.enter(self, first_id + i, each)
         session.core.transfers(self, first_id, tags, payloads, settled, 0, now)
 
     def settle(self, one: Incoming) -> None:
@@ -144,7 +144,7 @@ class MqttPublisher:
     def ask(self) -> None:
         self.asked = True
         if self.attach.wants_completion:
-            self.session.incoming.ask()
+            self.messages.ask()
         else:
             self.session.service.to_flush(self)
 
@@ -152,10 +152,10 @@ class MqttPublisher:
         for delivery_id in range(first_id, last_id + 1):
             one = self.completing.pop(delivery_id, None)
             if one is not None:
-                self.session.incoming.complete(one)
+                self.messages.complete(one)
 
     def tag_completed(self, tag: bytes) -> None:
-        self.session.incoming.tag_complete(tag, self.attach.address)
+        self.messages.tag_complete(tag, self.attach.address)
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
@@ -163,7 +163,7 @@ class MqttPublisher:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
             if one is not None and not one.decided:
-                self.session.incoming.published(one, outcome, rejected)
+                self.messages.published(one, outcome, rejected)
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")

@@ -11,7 +11,7 @@ from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Timestamp, ULong
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.ports import MapState, Outcome
 from router.router import Router
 from tests.router.harness import Mesh
@@ -30,7 +30,7 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
 ) -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=address)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -64,7 +64,7 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
 def test_a_message_that_comes_again_is_told_what_is_left_of_its_ttl_then() -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     receiver.grant(10)
@@ -82,7 +82,7 @@ def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
     address: AddressConfig, told: bool
 ) -> None:
     config = RouterConfig("a", routers=("a",), defaults=address)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: 0, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
     client = clients.connect("c")
     client.receiver("in", source=Source("q")).grant(2)
     header = encode_value(Described(ULong(0x70), [None, None, None, True]))
@@ -98,7 +98,7 @@ def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
 def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target(), rcv_settle_mode=RCV_FIRST)
@@ -113,7 +113,7 @@ def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
 
 def test_message_whose_header_cannot_be_read_has_no_ttl() -> None:
     config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: 0, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -149,7 +149,7 @@ def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_
 def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_holds_does_not() -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     consumer = clients.connect("s")
     receiver = consumer.receiver("in", source=Source("t"), credit=1)
     publisher = clients.connect("p")
@@ -182,7 +182,7 @@ def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() 
     """Seed 50728 of the family near: the wall clock went on since the last input."""
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     clients.connect("s").receiver("in", source=Source("t"))
     clients.connect("p").sender("out", target=Target("t")).send([b"0"], [Message("0", header=Header(ttl=500)).encode()])
     clients.exchange()
