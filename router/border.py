@@ -14,10 +14,10 @@ No other place of the router catches what nobody expects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from router.core.ports import Outcome, Selection, Unwanted
+from router.core.ports import Outcome, Places, Selection, Unwanted
 from router.json_text import write_json
 from router.reporting import Log
 from router.suspects import Suspects, digest_of
@@ -159,13 +159,11 @@ class _Judged:
     def __init__(self, border: Border, selection: Selection) -> None:
         self._border = border
         self._selection = selection
-        needs = selection.needs
-        self.needs = None if needs is None else needs._replace(values_of=self._values_of)
+        self.needs = selection.needs
 
-    def _values_of(self, payloads: Sequence[bytes], name: str) -> frozenset[str | bytes] | None:
-        """Where it fails, each subscription is asked."""
-        assert self._selection.needs is not None
-        return self._border.ask(None, self._selection.needs.values_of, payloads, name)
+    def places(self, payloads: Sequence[bytes], names: Container[str]) -> Places | None:
+        """Implements `Selection`. Where it fails, each subscription is asked."""
+        return self._border.ask(None, self._selection.places, payloads, names)
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`."""

@@ -375,6 +375,14 @@ def of_messages() -> Iterator[Case]:
         yield Case(f"message/{body}/{reader}", prepare)
 
 
+ONE_VALUE: Final[dict[str, tuple[str, Callable[[int], dict[str, Any]]]]] = {
+    "values": ("x = #", lambda i: {"application_properties": {"x": i}}),
+    "names": ("x# = 1 AND x# > 0", lambda i: {"application_properties": {f"x{i}": 1}}),
+    "subjects": ("amqp.subject = '#'", lambda i: {"properties": Properties(subject=str(i))}),
+}
+"""Selectors of which a message fits one: what to select, and what the message has for the subscription's number."""
+
+
 def of_runs() -> Iterator[Case]:
     """Many messages, many frames of one message, many subscriptions that look at one."""
 
@@ -393,6 +401,31 @@ def of_runs() -> Iterator[Case]:
         first = frame(Transfer(0, 0, b"0", 0, more=True), 0, b"\x00Su\xb0\x00\x00\xff\xff")
         return world.turns(client, first + frame(Transfer(0, more=True), 0, b"x") * n)
 
+    def one_by_one(n: int, selector: str, has: Callable[[int], dict[str, Any]], settled: bool) -> Iterator[Turn]:
+        """n messages, each for one of n subscriptions, which accepts it. # in the selector: that one's number."""
+        world, readers = World(), []
+        for i in range(n):
+            if i % LINKS == 0:
+                readers.append(world.client(f"s{i}"))
+            chosen = {SELECTOR: selector.replace("#", str(i))}
+            world.says(readers[-1], frame(subscribing(i % LINKS, "t", chosen)) + frame(credit(i % LINKS, 10)))
+        client = world.client("c")
+        world.says(client, frame(publishing()))
+        for i in range(n):
+            message = Message(b"", **has(i)).encode()
+            yield from world.turns(client, frame(Transfer(0, i, b"%d" % i, 0, settled), 0, message))
+            if not settled:
+                number = i % LINKS
+                yield from world.turns(readers[i // LINKS], frame(Disposition(True, number, number, True, ACCEPTED)))
+                yield from world.turns(client, frame(Disposition(False, i, i, True)))
+
+    for name, (selector, has) in ONE_VALUE.items():
+        for settled in (False, True):
+
+            def each(n: int, selector: str = selector, has: Any = has, settled: bool = settled) -> Iterator[Turn]:
+                return one_by_one(n, selector, has, settled)
+
+            yield Case(f"run/{name}/{'settled' if settled else 'unsettled'}", each, 40, 900)
     yield Case("run/messages", messages, 40, 900)
     yield Case("run/parts", parts, 30)
 

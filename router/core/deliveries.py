@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from router.core import messages as m
 from router.core.base import BaseAddress
+from router.core.by_need import ByNeed, needs_of
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State
@@ -25,6 +26,7 @@ class Deliveries(BaseDeliveries):
         super().__init__(address)
         self.directory = directory
         self.publishers = address.known_publishers  # known in the network
+        self.by_need: ByNeed | None = None  # of a topic where some need a value: the others are asked
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
         self.accepts: dict[str, list[Rejection]] = {}
         self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
@@ -36,6 +38,31 @@ class Deliveries(BaseDeliveries):
             m.SettleTags: self.on_settle_tags,
             m.Flush: self.on_flush,
         }
+
+    def owes_all(self, subscriber: Subscriber) -> None:
+        """A subscription of a topic is attached here."""
+        if self.by_need is None and needs_of(subscriber) is not None:
+            others = [each for each in self.subscribers.values() if each is not subscriber]
+            self.by_need = ByNeed(others, self.ready, self.log.end)
+        if self.by_need is not None:
+            self.by_need.enter(subscriber)
+
+    def owes_no_more(self, subscriber: Subscriber) -> None:
+        """It is no longer."""
+        if self.by_need is not None:
+            self.by_need.leave(subscriber)
+            if not self.by_need:
+                self.by_need = None
+
+    def rest(self, subscriber: Subscriber) -> None:
+        """It may have nothing to do until a message comes that it may want."""
+        if self.by_need is not None:
+            self.by_need.rest(subscriber)
+
+    def wake(self, subscriber: Subscriber) -> None:
+        """It may have something to do."""
+        if self.by_need is not None:
+            self.by_need.wake(subscriber)
 
     def is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
@@ -234,11 +261,12 @@ class Deliveries(BaseDeliveries):
 
     def on_settle(self, sender: str, message: Settle) -> None:
         """An ingress settles by position, which every DATA and SYNC entry carries (protocol 6.6, 9)."""
+        holders = self.subscribers.values() if self.by_need is None else self.by_need.awake
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
                 early = self.log.open.overlap(low, high)
                 freed = []
-                for subscriber in self.subscribers.values():
+                for subscriber in holders:
                     passage = subscriber.passage
                     holds = passage is not None and (passage.passed_by or passage.partial is not None)
                     if passage is not None and holds and passage.void(low, high):
@@ -252,7 +280,7 @@ class Deliveries(BaseDeliveries):
                 self.core.payload_bytes -= self.log.forget(run, low, high)
                 for subscriber in freed:
                     subscriber.pump()
-            for subscriber in self.subscribers.values():
+            for subscriber in holders:
                 if subscriber.by_sync:
                     self._settle_entries(subscriber, sender, start, stop)
 
@@ -348,6 +376,8 @@ class Deliveries(BaseDeliveries):
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
             for publisher_id in subscriber.irregular:
                 assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
+        if self.by_need is not None:
+            self.by_need.check_invariants(subscribers.values(), self.log.end)
         owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
         assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
         assert all(subscribers.get(each.name) is each for each in self.ready)

@@ -301,6 +301,7 @@ class Egress(BaseEgress):
         filled = Resume.FILLED if subscriber.resumes_only else plain  # else it would wait among new deliveries
         subscriber.resume_later(*[d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled])
         subscriber.pump()
+        self.deliveries.rest(subscriber)
 
     def _awaits_others(self) -> bool:
         """Says whether a HELLO is missing from a router in session with an established one: that router is reachable,

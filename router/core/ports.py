@@ -12,7 +12,7 @@ publisher, and the outgoing tag towards a subscriber (protocol 1.7). Read `route
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple, Protocol
@@ -241,14 +241,14 @@ Unwanted = tuple[int, int, Outcome]
 
 
 class Needs(NamedTuple):
-    """A property of which a message must have one value to be wanted: `value` is among what `values_of` returns for it.
-
-    `values_of(payloads, name)` does the same for all selections: one call per property finds who may want a message, of
-    any number of subscriptions. None: it cannot say, and each is asked."""
+    """A property, and the value that a message must have of it to be wanted."""
 
     name: str
     value: str | bytes
-    values_of: Callable[[Sequence[bytes], str], frozenset[str | bytes] | None]
+
+
+Places = dict[Needs, list[int]]
+"""A value of a property -> the indexes of the messages that have it, ascending."""
 
 
 class Selection(Protocol):
@@ -256,6 +256,10 @@ class Selection(Protocol):
 
     needs: Needs | None
     """Holds of messages of format 0. None: any message may be wanted."""
+
+    def places(self, payloads: Sequence[bytes], names: Container[str]) -> Places | None:
+        """Returns which values these messages of format 0 have of these properties. It is the same of all selections:
+        one call finds who may want a message, of any number of subscriptions. None: it cannot be said."""
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Returns the indexes of those that it does not get, ascending. The same message has the same answer for as

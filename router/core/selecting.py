@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
 
 
-Values = dict[str, frozenset[str | bytes] | None]
-"""Name of a property -> the values that some messages have of it; None: it cannot be said."""
-
-
 class Selecting:
-    """One subscription's. `selected`: below this log position `owes` has only what is wanted."""
+    """One subscription's. `selected`: below this log position `owes` has only what is wanted; of an idle one
+    (`router.core.by_need`) it says nothing."""
 
-    __slots__ = ("needs", "selected", "selection")
+    __slots__ = ("idle", "selected", "selection")
 
     def __init__(self, selection: Selection, selected: int) -> None:
         self.selection = selection
-        self.needs = selection.needs
         self.selected = selected
+        self.idle = False
 
     def select(self, subscriber: Subscriber) -> None:
         """Answers for what has come to the log and is not wanted."""
@@ -54,21 +51,21 @@ class Selecting:
         if released:
             subscriber.deliveries.reception.release_tokens(released, subscriber)
 
-    def passes_by(self, subscriber: Subscriber, start: int, stop: int, found: Values, payloads: list[bytes]) -> bool:
-        """Whether nothing that has just come, at the end of the log, is wanted, as one look at its properties for all
-        subscriptions says; then it is answered for. found: what is known of these payloads."""
-        needs, passage = self.needs, subscriber.passage
-        if needs is None or self.selected != start or not subscriber.answered or subscriber.skip.starts:
+    def answer_without(self, subscriber: Subscriber, start: int, stop: int, wanted: list[int]) -> bool:
+        """Answers for what has just come to the end of the log, but for those at these indexes, which may be wanted.
+        False: it has to wait for what came before."""
+        passage = subscriber.passage
+        if self.selected != start or not subscriber.answered or subscriber.skip.starts:
             return False
         if passage is not None and (passage.passed_by or passage.partial is not None):
             return False
-        if needs.name not in found:
-            found[needs.name] = needs.values_of(payloads, needs.name)
-        values = found[needs.name]
-        if values is None or needs.value in values:
-            return False
-        self.selected = stop
-        subscriber.owes.remove(start, stop)
+        begin = start
+        for index in wanted:
+            subscriber.owes.remove(begin, start + index)
+            begin = start + index + 1
+        subscriber.owes.remove(begin, stop)
+        if not wanted:
+            self.selected = stop
         return True
 
     def outcome_of(self, payload: bytes, message_format: int) -> Outcome | None:

@@ -80,6 +80,7 @@ class BaseDeliveries:
         self.counters = address.counters
 
     def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None: ...
+    def wake(self, subscriber: Subscriber) -> None: ...
     def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None: ...
 
     def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
@@ -356,6 +357,10 @@ class Subscriber:
             deliveries.ready[self] = None  # for what comes next
             return
         if self.selecting is not None:
+            if self.selecting.idle:
+                if not (self.irregular or irregular or presettled):
+                    return
+                deliveries.wake(self)
             deliveries.ready[self] = None  # for what it does not want it answers without credit, too
             self.selecting.select(self)
         room = self.port.capacity()

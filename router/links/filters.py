@@ -7,9 +7,10 @@ A message of another message-format than 0 passes every filter, and one whose se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import product
 from operator import itemgetter
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
 from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong, place_of
 from router import names
-from router.core.ports import Needs, Outcome, Unwanted
+from router.core.ports import Needs, Outcome, Places, Unwanted
 from router.links.dear import TooDear
 
 Wants = Callable[[Glance], bool]
@@ -56,6 +57,11 @@ _JMS: Final = {
     "JMSXGroupID": "group_id",
     "JMSXGroupSeq": "group_sequence",
 }
+_HEADERS: Final = (
+    *(*_JMS, "JMSPriority", "JMSDeliveryMode"),
+    *("amqp." + "".join(each) for field in _FIELDS for each in product(*("-_" if c == "-" else c for c in field))),
+)
+"""All names that `_header_of` knows."""
 
 
 class Selection:
@@ -87,6 +93,25 @@ class Selection:
                 if len(payload) > most and i not in gone
             ]
             found.sort(key=itemgetter(0))
+        return found
+
+    def places(self, payloads: Sequence[bytes], names: Container[str]) -> Places:
+        """Implements `Selection`. What cannot be read has no value, so no selector that needs one lets it through."""
+        found: Places = {}
+        headers = [name for name in _HEADERS if name in names]
+        for i, payload in enumerate(payloads):
+            glance = Glance(payload)
+            try:
+                said = glance.application_properties
+                for name, value in said.items():
+                    if name in names:
+                        found.setdefault(Needs(name, _place(value)), []).append(i)
+                for name in headers:
+                    if said.get(name) is None:
+                        found.setdefault(Needs(name, _place(_header_of(glance, name))), []).append(i)
+            except DecodeError as error:
+                if self.told is not None:
+                    self.told(str(error), False)
         return found
 
     def _filtered(self, payloads: Sequence[bytes]) -> list[Unwanted]:
@@ -193,7 +218,7 @@ class _Selector:
 
     def __init__(self, evaluate: Callable[[Callable[[str], Any]], Any], needs: tuple[str, Any] | None) -> None:
         self._evaluate = evaluate
-        self.needs = None if needs is None else Needs(needs[0], _place(needs[1]), _values_of)
+        self.needs = None if needs is None else Needs(needs[0], _place(needs[1]))
 
     def __call__(self, glance: Glance) -> bool:
         return self._evaluate(lambda name: _looked_up(glance, name)) is True
@@ -202,13 +227,6 @@ class _Selector:
 def _looked_up(glance: Glance, name: str) -> Any:
     found = glance.application_properties.get(name)
     return _header_of(glance, name) if found is None else found
-
-
-def _values_of(payloads: Sequence[bytes], name: str) -> frozenset[str | bytes] | None:
-    try:
-        return frozenset([_place(_looked_up(Glance(payload), name)) for payload in payloads])
-    except DecodeError:
-        return None
 
 
 def _place(value: Any) -> str | bytes:

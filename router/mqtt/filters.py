@@ -7,7 +7,7 @@ same however many there are that do not match it. Read `router.mqtt.subscriber` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, TopicTree
@@ -205,6 +205,9 @@ class Wanted:
         self._filters = filters
         self._messages = messages
         self._address = address
+
+    def places(self, payloads: Sequence[bytes], names: Container[str]) -> None:
+        """Implements `Selection`: nobody here needs a value."""
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`. What MQTT has no form for counts as rejected."""

@@ -13,7 +13,15 @@ from amqp10.sections import Glance, Header, Message, Properties
 from amqp10.types import Described, Float, Symbol, Timestamp, ULong
 from router import names
 from router.core.ports import Outcome
-from router.links.filters import MOST_TOGETHER, Selection, asked_of, matches_words, partition_of, read_filters
+from router.links.filters import (
+    KNOWN_FILTERS,
+    MOST_TOGETHER,
+    Selection,
+    asked_of,
+    matches_words,
+    partition_of,
+    read_filters,
+)
 from router.links.predicate import _re2
 from tests.builds import puts_stand_ins
 
@@ -272,17 +280,31 @@ def test_what_the_table_leaves_out_the_selector_would_not_select(value: Any, lit
     _, wants = read_filters({Symbol("f"): described(SELECTOR, f"x = {literal}")}, "me")
     selection = Selection(wants, 0)
     assert selection.needs is not None
-    values = selection.needs.values_of([message().encode(), one.encode()], "x")
-    assert values is not None
-    assert (selection.needs.value in values) is (not selection.unwanted([one.encode()], 0))
+    found = selection.places([message().encode(), one.encode()], {"x"})
+    assert found.get(selection.needs, []) == ([] if selection.unwanted([one.encode()], 0) else [1])
 
 
-def test_a_header_that_is_no_property_is_in_the_table_and_what_cannot_be_read_is_not() -> None:
-    _, wants = read_filters({Symbol("f"): described(SELECTOR, "amqp.subject = 'news'")}, "me")
-    needs = Selection(wants, 0).needs
-    assert needs is not None
-    assert needs.values_of([message(Properties(subject="news")).encode()], "amqp.subject") == {"news"}
-    assert needs.values_of([b"\x00St\xc1"], "amqp.subject") is None
+@pytest.mark.parametrize(
+    "name", ["JMSType", "amqp.subject", "amqp.reply_to", "amqp.reply-to", "amqp.reply_to-group_id"]
+)
+def test_the_table_has_what_a_selector_reads_of_headers_and_properties_of_the_same_name_before_them(name: str) -> None:
+    plain = Message(b"", properties=Properties(subject="a", reply_to="a", reply_to_group_id="a"))
+    named = Message(b"", properties=plain.properties, application_properties={name: "b"})
+    empty = Message(b"", properties=plain.properties, application_properties={name: None})
+    payloads = [each.encode() for each in (plain, named, empty, message())]
+    selection = Selection([KNOWN_FILTERS[SELECTOR](f"\"{name}\" = 'a'", "me")], 0)
+    assert selection.needs is not None
+    assert selection.places(payloads, {"other": None, name: None})[selection.needs] == [0, 2]
+    assert selection.unwanted(payloads, 0) == [(1, 2, Outcome.ACCEPTED), (3, 4, Outcome.ACCEPTED)]
+
+
+def test_the_table_has_no_value_of_a_message_that_cannot_be_read_and_says_so() -> None:
+    selection = Selection([KNOWN_FILTERS[SELECTOR]("x = 1", "me")], 0)
+    told: list[bool] = []
+    selection.told = lambda why, own: told.append(own)
+    broken = b"\x00St\xc1"
+    assert selection.places([broken, message(x=1).encode()], {"x"}) == {selection.needs: [1]}
+    assert told == [False]
 
 
 def test_unknown_filters_are_not_in_the_answer() -> None:

@@ -19,7 +19,6 @@ from router.core.large import STREAM_IDLE_S, Body, Partial
 from router.core.passage import DOES_NOT_GO_ON, Passage
 from router.core.ports import FAILED, REJECTED, Outcome
 from router.core.presettled import Batch
-from router.core.selecting import Values
 from router.core.subscriber import Reception, Subscriber
 from router.core.traffic import Accept, Data
 
@@ -48,12 +47,14 @@ class TopicReception(Reception):
     def attached(self, subscriber: Subscriber) -> None:
         """It owes all that comes from now on."""
         subscriber.owes.add(subscriber.cursor, OPEN)
+        self.deliveries.owes_all(subscriber)
         self._ring.clear()
 
     def link_gone(self, subscriber: Subscriber) -> None:
         """Releases its tokens. Those of SYNC entries need no answer: their ingress has put them back when it heard of
         the loss."""
         self._ring.clear()
+        self.deliveries.owes_no_more(subscriber)
         owed = [piece for start, stop in subscriber.owes.take() for piece in self.log.open.overlap(start, stop)]
         self.release_tokens(owed, subscriber)
 
@@ -82,6 +83,8 @@ class TopicReception(Reception):
             for subscriber in self.subscribers.values():
                 if subscriber.passage is None:
                     self.refuse_large(subscriber, start)
+        by_need = self.deliveries.by_need
+        found = by_need.come(message, start, stop) if by_need is not None else None
         special = self.deliveries.special[message.publisher]
         if special:
             for subscriber in list(special):
@@ -94,35 +97,40 @@ class TopicReception(Reception):
             self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
         ready = list(self.deliveries.ready)
-        if not (message.open or message.message_format):
-            found: Values = {}
-            payloads = message.payloads
-            ready = [
-                each
-                for each in ready
-                if each.selecting is None
-                or each.selecting.needs is None
-                or not each.selecting.passes_by(each, start, stop, found, payloads)
-            ]
-            if found:
-                self.release_tokens([(start, stop)], None)
+        if found is not None and by_need is not None:
+            ready = [each for each in ready if not by_need.passes_by(each, found, start, stop)]
+            self.release_tokens(self.log.open.overlap(start, stop), None)
         for subscriber in ready:
             subscriber.pump(cache)
 
     def _take_presettled(self, publisher: PublisherEntry, message: Data) -> None:
         """Pre-settled transfers wait in a bounded queue of each subscription; the oldest are dropped first, and counted
         (protocol 6.9)."""
-        for subscriber in self.subscribers.values():
-            if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
-                continue
-            tags, payloads, message_format = message.tags, message.payloads, message.message_format
-            if subscriber.selecting is not None:
-                tags, payloads = subscriber.selecting.wanted(tags, payloads, message_format)
-                if not tags:
-                    continue
-            subscriber.presettled.append(Batch(self.log.end, tags, payloads, message_format))
-            subscriber.pump()
-            subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())
+        tags, payloads = message.tags, message.payloads
+        by_need = self.deliveries.by_need
+        found = by_need.places(message) if by_need is not None else None
+        if found is None or by_need is None:
+            for subscriber in self.subscribers.values():
+                self._queue_presettled(subscriber, publisher, message, tags, payloads)
+            return
+        for subscriber in by_need.others:
+            self._queue_presettled(subscriber, publisher, message, tags, payloads)
+        for subscriber, wanted in by_need.wanting(found):
+            some = [tags[i] for i in wanted], [payloads[i] for i in wanted]
+            self._queue_presettled(subscriber, publisher, message, *some)
+
+    def _queue_presettled(
+        self, subscriber: Subscriber, publisher: PublisherEntry, message: Data, tags: list[bytes], payloads: list[bytes]
+    ) -> None:
+        if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
+            return
+        if subscriber.selecting is not None:
+            tags, payloads = subscriber.selecting.wanted(tags, payloads, message.message_format)
+            if not tags:
+                return
+        subscriber.presettled.append(Batch(self.log.end, tags, payloads, message.message_format))
+        subscriber.pump()
+        subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())
 
     def _take_specially(self, subscriber: Subscriber, sender: str, start: int, message: Data) -> None:
         """The subscription is not synced, or holds deliveries that are found by tag (protocol 6.2)."""
@@ -219,7 +227,8 @@ class TopicReception(Reception):
             self._ring_end = end
             ring.clear()
         if not ring:
-            ring.extend(self.subscribers.values())
+            by_need = self.deliveries.by_need
+            ring.extend(self.subscribers.values() if by_need is None else by_need.awake)
         for _ in range(len(ring)):
             starts = ring[0].owes.starts
             if not starts or starts[0] >= end:
