@@ -41,6 +41,7 @@ addresses:
 PARAMETERS: Final = ("limit", "after", "address", "container", "name", "tag")
 KINDS: Final = (*(f"{PREFIX}{kind}" for kind in ATTRIBUTES), *(f"{PREFIXES[0]}{kind}" for kind in TYPES))
 MORE_THAN_VALUES: Final = ("source", "modified", "error", "states", "tags", "deliveries")
+PAGE: Final = 32  # entities
 EACH: Final = 64  # bytes that an attach has, about
 
 
@@ -129,7 +130,15 @@ def of_management() -> Iterator[Case]:
     def asks(n: int, message: Message) -> Iterator[Turn]:
         return turns_of(Served(n).node._answer(who, message))
 
+    def paged(n: int, kind: str) -> Iterator[Turn]:
+        """Every entity, in pages: what lies before a page must not cost what the page does."""
+        node = Served(n).node
+        for offset in range(0, n, PAGE):
+            message = request("QUERY", entityType=kind, offset=offset, count=PAGE)
+            yield from turns_of(node._answer(who, message))
+
     for kind in KINDS:
+        yield Case(f"management/pages/{kind}", lambda n, kind=kind: paged(n, kind), EACH, 1 << 11)
         query, read = request("QUERY", entityType=kind), request("READ", type=kind, identity="x")
         yield Case(f"management/query/{kind}", lambda n, message=query: asks(n, message), EACH, 1 << 11)
         yield Case(f"management/read/{kind}", lambda n, message=read: asks(n, message), EACH, 1 << 11)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from heapq import merge
+from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
@@ -91,19 +90,6 @@ class Pace:
                     spent = cpu() - began
                     self._next = self._clock() + spent * (1 - SHARE) / SHARE
                     total += spent
-
-
-def in_order(items: Sequence[T], key: Callable[[T], str]) -> Generator[None, None, list[T]]:
-    """Sorts in pieces: a hundred thousand names at once take 100 ms."""
-    runs = []
-    for start in range(0, len(items), SORTED):
-        runs.append(sorted(items[start : start + SORTED], key=key))
-        yield
-    found: list[T] = []
-    for item in merge(*runs, key=key):
-        found.append(item)
-        yield
-    return found
 
 
 class Overview:

@@ -6,12 +6,12 @@ generator that yields after each link, so that its reader can let other work run
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from router.core.counters import age_s
 from router.core.intervals import count
-from router.core.irregular import Resume, State
+from router.core.irregular import Irregular, Resume, State
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -117,32 +117,34 @@ def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
     }
 
 
-def in_doubt(address: Address) -> Generator[None, None, list[Report]]:
-    """The deliveries that subscriptions here hold, and whose publisher has no router (protocol 8.4)."""
-    found: list[Report] = []
+def in_doubt(address: Address) -> Iterator[tuple[Subscriber, Irregular] | None]:
+    """The deliveries that subscriptions here hold, and whose publisher has no router (protocol 8.4); None in between,
+    where there may be a pause."""
     seen = 0
     for subscriber in list(address.deliveries.subscribers.values()):
-        for publisher_id, known in list(subscriber.irregular.items()):
-            entry = address.publishers.entries.get(publisher_id)
+        yield None
+        for known in list(subscriber.irregular.values()):
             for delivery in list(known.values()):
                 seen += 1
                 if not seen % REPORT_PIECE:
-                    yield
+                    yield None
                 if delivery.position < 0 and delivery.ingress is None and delivery.state is not State.DECLINED:
-                    found.append(
-                        {
-                            "container": subscriber.name[0],
-                            "name": subscriber.name[1],
-                            "tag": delivery.tag.hex(),
-                            "publisher": publisher_id.hex(),
-                            "state": delivery.state.name.lower(),
-                            "redeliveries": delivery.redeliveries,
-                            "away_s": None if entry is None else round(entry.age(address.core.now), 3),
-                            "timeout_s": None if entry is None else entry.timeout_s,
-                        }
-                    )
-        yield
-    return found
+                    yield subscriber, delivery
+
+
+def of_doubt(address: Address, subscriber: Subscriber, delivery: Irregular) -> Report:
+    """One of them."""
+    entry = address.publishers.entries.get(delivery.publisher_id)
+    return {
+        "container": subscriber.name[0],
+        "name": subscriber.name[1],
+        "tag": delivery.tag.hex(),
+        "publisher": delivery.publisher_id.hex(),
+        "state": delivery.state.name.lower(),
+        "redeliveries": delivery.redeliveries,
+        "away_s": None if entry is None else round(entry.age(address.core.now), 3),
+        "timeout_s": None if entry is None else entry.timeout_s,
+    }
 
 
 def at_once(report: Generator[None, None, T]) -> T:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from amqp10.decoder import decode_value
 from amqp10.sections import AmqpValue, Message
-from chaos.fuzz.page_costs import Served, turns_of
-from onceway.operate.node.entities import Steps
+from chaos.fuzz.page_costs import KINDS, Served, turns_of
+from onceway.operate.node.entities import Entities, Making
 from onceway.operate.node.node import Node
 from router.border import Border
 from router.links.management import Request
@@ -65,7 +66,7 @@ def query(served: Served, **given: int) -> Message:
 
 def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(600)
-    names = sorted(f"a{n}" for n in range(600))
+    names = [f"a{n}" for n in range(600)]
     whole = query(served).value
     assert [name for (name,) in whole["results"]] == names
     assert whole["count"] == 600
@@ -85,30 +86,58 @@ def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "take more than 500 octets: ask for fewer" in refused["statusDescription"]
 
 
-def test_a_page_of_all_types_makes_none_of_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Served(10)
-    asked: list[str] = []
-    of = served.node._entities.of
+def steps_of(work: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
 
-    def noted(kind: str) -> Steps:
-        asked.append(kind)
-        return of(kind)
 
-    monkeypatch.setattr(served.node._entities, "of", noted)
-    kinds = [f"onceway.{kind}" for kind in ("router", "listener", "address")]
+def rows_of(served: Served, start: int, stop: int | None) -> list[Any]:
+    rows, number = steps_of(served.node._rows(KINDS, ["identity"], start, stop))
+    found: list[Any] = decode_value(rows)[0]
+    assert len(found) == number
+    return found
 
-    def rows(start: int, stop: int | None) -> int:
-        steps = served.node._rows(kinds, ["name"], start, stop)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return int(end.value[1])
 
-    assert rows(0, 1) == 1
-    assert asked == ["router"]
-    asked.clear()
-    everything = rows(0, None)
-    assert asked == ["router", "listener", "address"]
-    assert rows(1, None) == everything - 1
-    assert sum(rows(at, at + 4) for at in range(0, everything, 4)) == everything
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Types of the entities that were made."""
+    found: list[str] = []
+    make = Entities.make
+
+    def noted(self: Entities, kind: str, owner: Any, part: Any) -> Making:
+        found.append(kind)
+        return make(self, kind, owner, part)
+
+    monkeypatch.setattr(Entities, "make", noted)
+    return found
+
+
+def test_only_what_is_asked_for_is_made(made: list[str]) -> None:
+    served = Served(300)
+    everything = rows_of(served, 0, None)
+    assert len(made) == len(everything)
+    for at in range(0, len(everything), 50):
+        made.clear()
+        assert rows_of(served, at, at + 50) == everything[at : at + 50]
+        assert len(made) == len(everything[at : at + 50])
+    made.clear()
+    assert steps_of(served.node._rows(["onceway.router", "onceway.address"], ["name"], 0, 1))[1] == 1
+    assert made == ["router"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_entity_that_a_query_finds_is_read_by_its_identity_and_name_without_the_others(
+    kind: str, made: list[str]
+) -> None:
+    served = Served(120)
+    rows = decode_value(steps_of(served.node._rows([kind], ["identity", "name"], 0, None))[0])[0]
+    for key, values in zip(("identity", "name"), zip(*rows, strict=True), strict=False):
+        for value in values[::17]:
+            made.clear()
+            found = steps_of(served.node._find([kind], key, value))
+            assert found[key] == value
+            assert len(made) <= 2, "their name of an address has a letter before ours"
+            assert steps_of(served.node._find([kind], key, f"{value}x")) is None

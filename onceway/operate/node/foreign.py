@@ -31,15 +31,6 @@ class Foreign(NamedTuple):
 
     ours: str
     attributes: Mapping[str, Attribute] = {}
-    split: Callable[[Entity], list[Entity]] | None = None  # one of ours into several of theirs
-
-
-def _nodes(router: Entity) -> list[Entity]:
-    """The routers of the network, with the paths to them."""
-    paths = router["paths"]
-    return [
-        {"identity": name, "name": name, **paths.get(name, {"next": None, "cost": None})} for name in router["routers"]
-    ]
 
 
 def _owner(address: str) -> str:
@@ -159,7 +150,7 @@ TYPES: Final[Mapping[str, Foreign]] = {
         },
     ),
     "router.node": Foreign(
-        "router",
+        "node",
         {
             "id": "name",
             "nextHop": "next",
@@ -170,7 +161,6 @@ TYPES: Final[Mapping[str, Foreign]] = {
             "validOrigins": Fixed([]),
             "lastTopoChange": _NOTHING,
         },
-        _nodes,
     ),
     "router.address": Foreign(
         "address",

@@ -23,7 +23,7 @@ from onceway.base import waits
 from onceway.base.logs import latest
 from onceway.operate.actions import Actions
 from onceway.operate.control import ControlError
-from onceway.operate.node.entities import ATTRIBUTES, DELETED, PREFIX, Entities, Entity, connections_of
+from onceway.operate.node.entities import ATTRIBUTES, DELETED, PREFIX, Entities, Entity, Making, connections_of
 from onceway.operate.node.foreign import NONE, PREFIXES, TYPES, Fixed
 from onceway.operate.overview import Overview
 from onceway.serve.server import RouterServer
@@ -163,20 +163,23 @@ class Node:
     def _rows(
         self, kinds: list[str], names: list[str], start: int, stop: int | None
     ) -> Generator[None, None, tuple[Written, int]]:
-        """Those from `start` to `stop`, and how many they are."""
+        """Those from `start` to `stop`, and how many they are. What is not among them is not made."""
         rows: list[bytes] = []
         octets = before = 0
-        for kind in kinds:
+        for kind in [each for each in kinds if _ours(each)]:
             if stop is not None and stop <= before:
                 break
-            found = yield from self._found(kind)
-            page = found[max(start - before, 0) : None if stop is None else stop - before]
-            wanted = yield from self._dressed(kind, page)
-            before += len(found)
-            if len(rows) + len(wanted) > MOST:
-                many = len(rows) + len(wanted)
+            low, high = max(start - before, 0), None if stop is None else stop - before
+            chosen, number = yield from self._entities.choose(_ours(kind), low, high)
+            before += number
+            many = len(rows) + sum([len(parts) for _, parts in chosen])
+            if many > MOST:
                 raise Refused(400, f"there are {many} of them: ask for at most {MOST}, with offset and count")
-            for entity in wanted:
+            for owner, part in ((owner, part) for owner, parts in chosen for part in parts):
+                found = yield from self._entities.make(_ours(kind), owner, part)
+                if found is None:  # it has gone meanwhile
+                    continue
+                entity = _dressed(kind, found)
                 rows.append(encode_value([entity.get(name) for name in names]))
                 octets += len(rows[-1])
                 if octets > MOST_OCTETS:
@@ -197,12 +200,16 @@ class Node:
             raise Refused(404, f"{wanted or 'any type'}: no entity with {key} {given[key]!r:.200}")
         return found
 
-    def _find(self, kinds: list[str], key: str, value: Any) -> Generator[None, None, Entity | None]:
-        for kind in kinds:
-            for entity in (yield from self._of(kind)):
-                if entity[key] == value:
+    def _find(self, kinds: list[str], key: str, value: Any) -> Making:
+        if not isinstance(value, str):
+            return None
+        for kind in [each for each in kinds if _ours(each)]:
+            # their name of an address has a letter before ours
+            for each in (value, value[1:]) if key == "name" and kind not in _OURS else (value,):
+                found = yield from self._entities.find(_ours(kind), key, each)
+                entity = None if found is None else _dressed(kind, found)
+                if entity is not None and entity[key] == value:
                     return entity
-                yield
         return None
 
     async def _delete(self, who: Identity, given: Mapping[str, Any]) -> tuple[int, Any]:
@@ -230,7 +237,7 @@ class Node:
         return 204, {}
 
     def _close(self, identity: str) -> None:
-        found = [connection for client, connection in connections_of(self._server) if client == identity]
+        found = [one for one in connections_of(self._server) if one is not None and one.log.address == identity]
         if not found:
             raise Refused(501, f"{identity}: connections of MQTT cannot be closed here; onceway admin connection close")
 
@@ -241,37 +248,6 @@ class Node:
 
         self._server.operate(close)
 
-    def _of(self, kind: str) -> Generator[None, None, list[Entity]]:
-        """All entities of a type, ours or theirs, by the attributes of that type."""
-        return (yield from self._dressed(kind, (yield from self._found(kind))))
-
-    def _found(self, kind: str) -> Generator[None, None, list[Entity]]:
-        """The same, by our attributes."""
-        name = _theirs(kind)
-        if name is None:
-            return (yield from self._entities.of(_OURS[kind]))
-        foreign = TYPES.get(name)
-        if foreign is None:
-            return []
-        found = yield from self._entities.of(foreign.ours)
-        if foreign.split is not None:
-            found = [part for entity in found for part in foreign.split(entity)]  # into several of each: of few
-        return found
-
-    def _dressed(self, kind: str, found: list[Entity]) -> Generator[None, None, list[Entity]]:
-        """These by the attributes of their type: a page costs what it has."""
-        name, rows = _theirs(kind), []
-        for entity in found:
-            if name is None:
-                row = {**entity, "type": kind}
-            else:
-                row = {"identity": entity["identity"], "name": entity["name"], "type": kind}
-                for key, how in TYPES[name].attributes.items():
-                    row[key] = _value(entity, how)
-            rows.append(row)
-            yield
-        return rows
-
 
 _OURS: Final = {f"{PREFIX}{kind}": kind for kind in ATTRIBUTES}
 
@@ -279,6 +255,15 @@ _OURS: Final = {f"{PREFIX}{kind}": kind for kind in ATTRIBUTES}
 def _theirs(kind: str) -> str | None:
     """The name of a type of theirs without its prefix; None if it is one of ours."""
     return next((kind[len(prefix) :] for prefix in PREFIXES if kind.startswith(prefix)), None)
+
+
+def _dressed(kind: str, entity: Entity) -> Entity:
+    """One of ours by the attributes of its type, ours or theirs."""
+    name = _theirs(kind)
+    if name is None:
+        return {**entity, "type": kind}
+    values = {key: _value(entity, how) for key, how in TYPES[name].attributes.items()}
+    return {"identity": entity["identity"], "name": entity["name"], "type": kind, **values}
 
 
 def _value(entity: Entity, how: Any) -> Any:
@@ -294,6 +279,7 @@ def _known(kind: Any) -> str:
 
 
 def _ours(kind: str) -> str:
+    """Of which entities this type has; empty: of none."""
     name = _theirs(kind)
     return _OURS[kind] if name is None else TYPES[name].ours if name in TYPES else ""
 
