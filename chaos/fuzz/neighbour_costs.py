@@ -23,7 +23,7 @@ from chaos.fuzz.cost import Case, Turn
 from chaos.fuzz.costs import NOW, UNBOUNDED
 from interrouter import packets
 from router.config import AddressConfig, Life, RouterConfig
-from router.core.messages import Hello, KeptItem, PeerProtocolError
+from router.core.messages import Hello, Join, KeptItem, PeerProtocolError
 from router.core.messages import Message as RouterMessage
 from router.core.ports import MapState
 from router.peers.wire import decode, encode
@@ -140,6 +140,26 @@ def of_messages() -> Iterator[Case]:
             yield Case(f"neighbour/{kind}/{cls.__name__.lower()}/{name}", prepare, 24, 1 << 15, UNBOUNDED)
 
 
+def of_sessions() -> Iterator[Case]:
+    """A session ends and begins, of a router that knows n addresses with a subscription each."""
+
+    def prepare(n: int) -> Iterable[Turn]:
+        router = neighbour("topic")
+        for number in range(n):
+            hears(router, encode(made(Join, 0, number)))
+
+        def written() -> None:
+            router.flush(NOW)
+            router.take_messages()
+
+        return [
+            lambda: router.peer_down("b", NOW), written, lambda: router.tick(NOW), written,
+            lambda: router.peer_up("b", NOW), written,
+        ]  # fmt: skip
+
+    yield Case("neighbour/session", prepare, 64, 1 << 12, UNBOUNDED)
+
+
 def of_packets() -> Iterator[Case]:
     """Packets whose numbers of entries a neighbour chooses."""
 
@@ -174,4 +194,4 @@ def of_packets() -> Iterator[Case]:
         yield Case(f"packet/{name}/messages", lambda n, kind=kind: stream(kind, 1, n), 5, 1 << 15, UNBOUNDED)
 
 
-MAKERS: Final = (of_messages, of_packets)
+MAKERS: Final = (of_messages, of_sessions, of_packets)
