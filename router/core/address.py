@@ -34,7 +34,6 @@ from router.core.kept_maps import Kept
 from router.core.naming import NO_TERM
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
 from router.core.publisher_directory import PublisherDirectory
-from router.core.queue.distribution import QueueDistribution
 from router.core.queue.expiring import Expiring
 from router.core.queue.queue import Queue
 from router.core.queue.reception import QueueReception
@@ -64,14 +63,11 @@ class Address(BaseAddress):
         self.feeds.records = self.records
         self.streams = Streams(self, self.records, self.completion)
         self.ingress = Ingress(self, self.publishers, self.streams, self.turns)
-        self.queue: Queue | None = None
-        if self.doubts is not None and consumers is not None:
-            self.queue = Queue(QueueDistribution(self.records, self.doubts, self.ingress), consumers)
-            self.deliveries.reception = consumers
-            self.records.distribution = self.queue.distribution
+        self.queue = Queue(self.records, self.ingress, consumers) if consumers is not None else None
+        if self.queue is not None:
             self.timed: TopicReception | Expiring = self.queue.distribution.expiring
         else:
-            self.deliveries.reception = self.timed = TopicReception(self.deliveries, self.egress)
+            self.timed = TopicReception(self.deliveries, self.egress)
             self.records.distribution = TopicDistribution(self.records)
         self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
 
@@ -79,10 +75,9 @@ class Address(BaseAddress):
         """What takes each kind of message."""
         parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
         found: m.Handlers = {}
-        for part in (*parts, self.finishing, self.kept, self.turns):
+        kind = (self.records.distribution, self.deliveries.reception)
+        for part in (*parts, self.finishing, self.kept, self.turns, *kind):
             found.update(part.handlers())
-        found.update(self.records.distribution.handlers())
-        found.update(self.deliveries.reception.handlers())
         if self.queue is not None:
             found.update(self.queue.browsing.handlers())
         return found

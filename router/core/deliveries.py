@@ -8,6 +8,7 @@ is in `router.core.subscriber`, the log in `router.core.arrivals`.
 from __future__ import annotations
 
 from router.core import messages as m
+from router.core.arrivals import ArrivalRun
 from router.core.base import BaseAddress
 from router.core.by_need import ByNeed, needs_of
 from router.core.directory import PublisherEntry
@@ -114,15 +115,9 @@ class Deliveries(BaseDeliveries):
         )
 
     def deliver_entry(
-        self,
-        subscriber: Subscriber,
-        sender: str,
-        position: int,
-        token: bool,
-        tag: bytes,
-        payload: bytes | None,
+        self, subscriber: Subscriber, sender: str, position: int, token: bool, tag: bytes, payload: bytes | None,
         message_format: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         delivery = subscriber.find(tag)
         if delivery is None:
             unwanted = None
@@ -238,6 +233,17 @@ class Deliveries(BaseDeliveries):
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
 
     # ------------------------------------------------------------------------------------------------------- acceptance
+
+    def accept(self, told: list[Rejection], run: ArrivalRun, start: int, stop: int) -> None:
+        """Nobody here owes these positions any more. told: what their ingress is told next."""
+        offset = run.position - run.start
+        if self.log.rejected:
+            for position in range(start, stop):
+                rejected = self.log.rejected.pop(position, 0)
+                told.append((position + offset, position + offset + 1, rejected))
+        else:
+            told.append((start + offset, stop + offset, 0))
+        self.core.payload_bytes -= self.log.free(run, start, stop)
 
     def accept_sync(
         self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int

@@ -23,7 +23,7 @@ from router.core.map_parts import enter
 from router.core.naming import INCARNATIONS, NO_TERM, incarnation_of
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.queue.reception import QueueReception
-from router.core.subscriber import BaseEgress, Subscriber
+from router.core.subscriber import BEYOND_ALL, BaseEgress, Subscriber
 from router.names import (
     DETACH_FORCED,
     EPOCH,
@@ -36,7 +36,6 @@ from router.names import (
 from router.policies import owner_of
 
 LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
-BEYOND_ALL: Final = 1 << 64  # incarnations: they are eight octets of a tag
 MISSED: Final = "deliveries may have been accepted without this subscription"
 WHY: Final = {
     STOLEN: "the subscription has attached elsewhere",
@@ -369,21 +368,9 @@ class Egress(BaseEgress):
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
         return any(publisher_id in subscriber.irregular for subscriber in self.subscribers.values())
 
-    def settle_incarnations(self, publisher_id: bytes, below: int) -> None:
-        """Settles the deliveries of incarnations below that one (protocol 5.5, 5.6)."""
-        self._settle(publisher_id, 0, below)
-
-    def settle_newer(self, publisher_id: bytes, above: int) -> None:
-        """Settles the deliveries of incarnations above that one, whose publisher was away for too long
-        (protocol 8.4)."""
-        self._settle(publisher_id, above + 1, BEYOND_ALL)
-
-    def settle_all(self, publisher_id: bytes) -> None:
-        """Settles whatever is held of a publisher that has been away for too long (protocol 8.4)."""
-        self._settle(publisher_id, 0, BEYOND_ALL)
-
-    def _settle(self, publisher_id: bytes, first: int, stop: int) -> None:
-        """Settles the deliveries of the incarnations first..stop-1. All of the publisher must be in doubt
+    def settle_incarnations(self, publisher_id: bytes, first: int, stop: int = BEYOND_ALL) -> None:
+        """Settles the deliveries of the incarnations first..stop-1: of those before a later one (protocol 5.5, 5.6), or
+        of which the publisher was away for too long (protocol 8.4). All of the publisher must be in doubt
         (`ingress_lost`)."""
         for subscriber in list(self.subscribers.values()):
             known = subscriber.irregular.get(publisher_id)

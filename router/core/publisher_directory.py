@@ -88,7 +88,7 @@ class PublisherDirectory:
         """Enters what is known of a publisher from elsewhere than its own PUB (protocol 5.6)."""
         entry = self._enter(publisher_id, incarnation, term, home, since, real)
         self._note_known(publisher_id)
-        self.egress.settle_incarnations(publisher_id, incarnation)
+        self.egress.settle_incarnations(publisher_id, 0, incarnation)
         return entry
 
     def _enter(
@@ -220,7 +220,7 @@ class PublisherDirectory:
                 self._enter_closed(message)
         else:
             below = min(message.incarnation + 1, known.incarnation)
-        self.egress.settle_incarnations(message.publisher, below)
+        self.egress.settle_incarnations(message.publisher, 0, below)
 
     def _enter_closed(self, message: m.PubClose) -> None:
         """The entry of a closed publisher stays: an older ingress may still speak on another stream (protocol 8.4)."""
@@ -337,7 +337,7 @@ class PublisherDirectory:
 
     def _settle_if_forgotten_everywhere(self, known: PublisherEntry) -> None:
         if self._is_forgotten_everywhere(known):
-            self.egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
+            self.egress.settle_incarnations(known.publisher_id, 0, known.incarnation + 1)
 
     # ------------------------------------------------------------------------------------------------------------- time
 
@@ -382,12 +382,12 @@ class PublisherDirectory:
                 continue
             if lost:
                 egress.ingress_lost(known.publisher_id)
-                egress.settle_all(known.publisher_id)
+                egress.settle_incarnations(known.publisher_id, 0)
                 del self.entries[known.publisher_id], self.egress.special[known.publisher_id]
                 self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
-                egress.settle_newer(known.publisher_id, known.incarnation)
+                egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
 
     def octets_by_user(self) -> Counter[str]:
         held: Counter[str] = Counter()

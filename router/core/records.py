@@ -17,7 +17,7 @@ from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
 from router.core.publisher import BaseRecords, Batch, IngressRun, Publisher, Sending
-from router.core.traffic import Data, Settle
+from router.core.traffic import Data, Rejection, Settle
 from router.core.turns import Turns
 
 
@@ -227,6 +227,16 @@ class Records(BaseRecords):
         for start, stop in ranges:
             for position in range(start, stop):
                 self.rejected[position] = self.rejected.get(position, 0) + rejected
+
+    def accepted_by(self, entry: SubscriptionEntry, ranges: list[Rejection]) -> list[Range]:
+        """A subscription has accepted what has gone to it alone. Returns what was still awaited of that."""
+        removed: list[Range] = []
+        for start, stop, rejected in ranges:
+            found = entry.syncing.remove(start, stop)
+            if rejected:
+                self.reject(found, rejected)
+            removed += found
+        return removed
 
     def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None:
         """A queue that is fed has rejected these (protocol 16.12.3)."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from typing import cast
+from typing import Final, cast
 
 from router.core.arrivals import Arrivals
 from router.core.base import BaseAddress
@@ -36,6 +36,8 @@ from router.core.ports import (
 )
 from router.core.presettled import PreSettledQueue
 from router.core.selecting import Selecting, accept_expired, has_expired
+
+BEYOND_ALL: Final = 1 << 64  # incarnations: they are eight octets of a tag
 
 
 class Reception:
@@ -96,9 +98,7 @@ class BaseEgress:
 
     def on_claim(self, sender: str, message: Pub) -> None: ...
     def ingress_lost(self, publisher_id: bytes) -> None: ...
-    def settle_incarnations(self, publisher_id: bytes, below: int) -> None: ...
-    def settle_newer(self, publisher_id: bytes, above: int) -> None: ...
-    def settle_all(self, publisher_id: bytes) -> None: ...
+    def settle_incarnations(self, publisher_id: bytes, first: int, stop: int = BEYOND_ALL) -> None: ...
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         raise NotImplementedError

@@ -22,7 +22,7 @@ class Size:
         found = list(roots)
         while found:
             each = found.pop()
-            if type(each) is int:  # each time that it is kept: Python has one object for all that are the same, up to 256
+            if type(each) is int:  # each time that it is kept: Python has one object for all the same, up to 256
                 self.objects["int"] += 1
                 self.octets += sys.getsizeof(each)
                 continue

@@ -9,7 +9,7 @@ from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.intervals import Range
 from router.core.publisher import Publisher
-from router.core.queue.consumer import Grant
+from router.core.queue.credit import Grant
 
 if TYPE_CHECKING:
     from router.core.ports import Term
@@ -89,7 +89,7 @@ class Assigning:
         if not (self.queue.free.positions.starts and self.queue.may_assign()):
             return
         if not self.queue.subscriptions and self.queue.address.config.no_subscribers == "accept":
-            self.queue.accept_for_nobody()
+            self.queue.accept_free(list(self.queue.free.positions))
         if not self.grants:
             return
         ready = {entry: grant for entry in list(self.grants) if (grant := self.grant_of(entry)) and grant.left > 0}
@@ -122,14 +122,9 @@ class Assigning:
         return list(pairwise(cuts))
 
     def _distribute(
-        self,
-        publisher: Publisher,
-        start: int,
-        stop: int,
-        message_format: int,
-        ready: dict[SubscriptionEntry, ConsumerGrant],
-        group: int | None = None,
-    ) -> None:
+        self, publisher: Publisher, start: int, stop: int, message_format: int,
+        ready: dict[SubscriptionEntry, ConsumerGrant], group: int | None,
+    ) -> None:  # fmt: skip
         queue = self.queue
         excluded = queue.elsewhere.get(start, {})
         able = [entry for entry in ready if excluded.get(entry.name) != entry.term and queue.may_get(publisher, entry)]

@@ -71,28 +71,27 @@ class Browsing:
 
     def on_browse(self, sender: str, message: m.Browse) -> None:
         """What is free here from that position on; of one message-format, as all are for the most part."""
-        queue, records = self.queue, self.queue.records
+        free, records = self.queue.free.positions, self.queue.records
         name, size, last = self.address.name, 0, True
         tags: list[bytes] = []
         payloads: list[bytes] = []
         position, message_format = message.position, 0
-        for start, stop in queue.free.positions.overlap(message.position, records.log.end):
-            for run, low, high in records.runs.pieces(start, stop):
-                for at in range(run.start + low, run.start + high):
-                    (payload,) = records.log.payloads(at, at + 1)
-                    other = bool(tags) and run.message_format != message_format
-                    if other or len(tags) == message.most or (tags and size + len(payload or b"") > MOST_BYTES):
-                        last = False
-                        break
-                    message_format = run.message_format
-                    tags += records.log.tags(at, at + 1)
-                    payloads.append(payload or b"")
-                    size += len(payloads[-1])
-                    position = at + 1
-                if not last:
-                    break
-            if not last:
+        found = (
+            (at, run.message_format)
+            for start, stop in free.overlap(message.position, records.log.end)
+            for run, low, high in records.runs.pieces(start, stop)
+            for at in range(run.start + low, run.start + high)
+        )
+        for at, form in found:
+            payload = records.log.payloads(at, at + 1)[0] or b""
+            if len(tags) == message.most or (tags and (form != message_format or size + len(payload) > MOST_BYTES)):
+                last = False
                 break
+            message_format = form
+            tags += records.log.tags(at, at + 1)
+            payloads.append(payload)
+            size += len(payload)
+            position = at + 1
         answer = m.Browsed(name, message.number, position, last, message_format, tags, payloads)
         self.core.send_to(sender, answer)
 

@@ -5,8 +5,29 @@ from __future__ import annotations
 from router.core import messages as m
 from router.core.deliveries import Deliveries
 from router.core.intervals import count
-from router.core.queue.consumer import Grant
 from router.core.subscriber import Subscriber
+
+
+class Grant:
+    """Deliveries that one ingress may assign to one consumer: `limit` in this round, of which `used` are assigned.
+    stopped: something had to go back, and the round is over."""
+
+    __slots__ = ("limit", "round", "stopped", "used")
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.limit = 0
+        self.used = 0
+        self.stopped = False
+
+    def begin(self, number: int) -> None:
+        self.round = number
+        self.limit = self.used = 0
+        self.stopped = False
+
+    @property
+    def left(self) -> int:
+        return self.limit - self.used
 
 
 class Credit:

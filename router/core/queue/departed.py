@@ -5,14 +5,18 @@ A subscriber without a link, which is no client's, stands for all of them.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from router.core.deliveries import Deliveries
 from router.core.irregular import Irregular, State
-from router.core.ports import SubscriberAttach, SubscriberPort
-from router.core.queue.consumer import NOBODY, NOBODYS_TERM
+from router.core.messages import SubscriptionName
+from router.core.ports import SubscriberAttach, SubscriberPort, Term
 from router.core.queue.credit import Credit
 from router.core.subscriber import Subscriber
+
+NOBODY: Final[SubscriptionName] = ("", "\0accepted")
+"""Stands for the consumers that have gone: what these have accepted, their router remembers (protocol 16.7)."""
+NOBODYS_TERM: Final[Term] = (0, "")
 
 
 class Departed:

@@ -14,8 +14,7 @@ from router.core.intervals import IntervalSet, Range, count, union
 from router.core.ports import Term
 from router.core.publisher import Batch, Distribution, Publisher
 from router.core.queue.assigning import Assigning
-from router.core.queue.consumer import NOBODY, NOBODYS_TERM
-from router.core.queue.doubts import Doubts
+from router.core.queue.departed import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
 from router.core.queue.free import FreeRecords, Groups, added
 from router.core.records import Records
@@ -24,7 +23,7 @@ from router.core.records import Records
 class QueueDistribution(Distribution):
     """One queue's."""
 
-    def __init__(self, records: Records, doubts: Doubts, ingress: Ingress) -> None:
+    def __init__(self, records: Records, ingress: Ingress) -> None:
         self.records = records
         self.ingress = ingress
         self.address = records.address
@@ -32,7 +31,8 @@ class QueueDistribution(Distribution):
         self.subscriptions = records.subscriptions
         self.log = records.log
         self.undone = records.undone
-        self.doubts = doubts
+        assert records.address.doubts is not None
+        self.doubts = records.address.doubts
         self.free = FreeRecords()
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
         self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
@@ -266,15 +266,9 @@ class QueueDistribution(Distribution):
         return self.core.may_accept(self.address)
 
     def assign(
-        self,
-        publisher: Publisher,
-        entry: SubscriptionEntry,
-        start: int,
-        stop: int,
-        message_format: int,
-        *,
-        held: bool = False,
-    ) -> None:
+        self, publisher: Publisher, entry: SubscriptionEntry, start: int, stop: int, message_format: int,
+        *, held: bool = False,
+    ) -> None:  # fmt: skip
         assert entry.home is not None
         grant = self.assigning.grant_of(entry)
         if grant is not None and not held:
@@ -289,16 +283,9 @@ class QueueDistribution(Distribution):
         self._send_assign(publisher, entry, start, stop, message_format, number, held=held)
 
     def _send_assign(
-        self,
-        publisher: Publisher,
-        entry: SubscriptionEntry,
-        start: int,
-        stop: int,
-        message_format: int,
-        number: int,
-        *,
-        held: bool,
-    ) -> None:
+        self, publisher: Publisher, entry: SubscriptionEntry, start: int, stop: int, message_format: int,
+        number: int, *, held: bool,
+    ) -> None:  # fmt: skip
         assert entry.home is not None
         self._reach(entry.home)
         payloads = [payload or b"" for payload in self.log.payloads(start, stop)]
@@ -323,12 +310,7 @@ class QueueDistribution(Distribution):
         entry = self.entry_of(sender, message.name, message.term)
         if entry is None:
             return
-        done: list[Range] = []
-        for start, stop, rejected in message.ranges:
-            found = entry.syncing.remove(start, stop)
-            if rejected:
-                self.records.reject(found, rejected)
-            done += found
+        done = self.records.accepted_by(entry, message.ranges)
         grant = self.assigning.grant_of(entry)
         if grant is not None:
             grant.note_accepted(count(done), self.core.now)
@@ -360,22 +342,14 @@ class QueueDistribution(Distribution):
                 for at in range(start, stop):
                     table.pop(at, None)
 
-    def accept_for_nobody(self) -> None:
-        """The shared subscription has no member any more (protocol 16.12.1)."""
-        ranges = list(self.free.positions)
+    def accept_free(self, ranges: list[Range]) -> None:
+        """These free records are done without a consumer: their time is over (protocol 16.3.9), or the shared
+        subscription has no member any more (protocol 16.12.1)."""
         for start, stop in ranges:
             if self.repeated.overlap(start, stop):
                 self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
             self.free.remove(start, stop)
         self._finish(ranges)
-
-    def expire(self, position: int) -> None:
-        """The time of a free record is over (protocol 16.3.9)."""
-        if position in self.repeated:
-            self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
-        self.free.remove(position, position + 1)
-        self.address.counters.expired += 1
-        self._finish([(position, position + 1)])
 
     def on_return(self, sender: str, message: m.Return) -> None:
         """A consumer gives deliveries back: they are free again (protocol 16.5)."""

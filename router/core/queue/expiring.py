@@ -36,7 +36,8 @@ class Expiring:
         while self._times and self._times[0][0] <= now_ms:
             _, position = heappop(self._times)
             if self._may_go(position):
-                queue.expire(position)
+                queue.address.counters.expired += 1
+                queue.accept_free([(position, position + 1)])
             elif position in queue.undone:
                 heappush(self._times, (now_ms + AGAIN_MS, position))
         if self._times:

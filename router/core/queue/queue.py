@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from router.core.ingress import Ingress
 from router.core.queue.browsing import Browsing
 from router.core.queue.distribution import QueueDistribution
 from router.core.queue.reception import QueueReception
+from router.core.records import Records
 
 
 class Queue:
     """One queue's."""
 
-    def __init__(self, distribution: QueueDistribution, reception: QueueReception) -> None:
-        self.distribution = distribution
+    def __init__(self, records: Records, ingress: Ingress, reception: QueueReception) -> None:
+        self.distribution = records.distribution = QueueDistribution(records, ingress)
         self.reception = reception
-        self.browsing = Browsing(distribution)
+        self.browsing = Browsing(self.distribution)
 
     @property
     def is_unused(self) -> bool:

@@ -14,9 +14,8 @@ from router.core.deliveries import Deliveries
 from router.core.intervals import Range, count
 from router.core.irregular import Entered, Irregular, State
 from router.core.ports import Outcome, Term
-from router.core.queue.consumer import NOBODY, Grant
-from router.core.queue.credit import Credit
-from router.core.queue.departed import Departed
+from router.core.queue.credit import Credit, Grant
+from router.core.queue.departed import NOBODY, Departed
 from router.core.queue.free import added, data_of
 from router.core.subscriber import Reception, Subscriber
 from router.core.traffic import Rejection
@@ -34,6 +33,7 @@ class QueueReception(Reception):
 
     def __init__(self, deliveries: Deliveries) -> None:
         self.deliveries = deliveries
+        deliveries.reception = self
         self.address = deliveries.address
         self.core = deliveries.core
         self.log = deliveries.log
@@ -307,17 +307,10 @@ class QueueReception(Reception):
         if not ranges:
             return
         assert subscriber is not None
-        name, term = subscriber.name, subscriber.term
+        told, name, term = self.deliveries.sync_accepts, subscriber.name, subscriber.term
         for run, start, stop in self.log.accepted(ranges):
-            offset = run.position - run.start
-            if self.log.rejected:
-                for position in range(start, stop):
-                    rejected = self.log.rejected.pop(position, 0)
-                    at = position + offset
-                    self.deliveries.accept_sync(run.ingress, name, term, at, at + 1, rejected)
-            else:
-                self.deliveries.accept_sync(run.ingress, name, term, start + offset, stop + offset, 0)
-            self.core.payload_bytes -= self.log.free(run, start, stop)
+            self.deliveries.accept(told.setdefault((run.ingress, name, term), []), run, start, stop)
+        self.core.touch(self.address)
 
     def flush(self) -> None:
         self.deliveries.tell_accepted()

@@ -65,13 +65,7 @@ class TopicDistribution(Distribution):
         entry = self.subscriptions.get(message.name)
         if entry is None or entry.term != message.term or entry.home != sender:
             return
-        removed: list[Range] = []
-        for start, stop, rejected in message.ranges:
-            found = entry.syncing.remove(start, stop)
-            if rejected:
-                self.records.reject(found, rejected)
-            removed += found
-        self.check(removed)
+        self.check(self.records.accepted_by(entry, message.ranges))
 
     def check(self, ranges: list[Range]) -> None:
         """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been

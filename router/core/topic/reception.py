@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 
 from router.core import messages as m
-from router.core.arrivals import ArrivalRun
 from router.core.deliveries import Deliveries, gathered
 from router.core.directory import PublisherEntry
 from router.core.egress import Egress
@@ -28,6 +27,7 @@ class TopicReception(Reception):
 
     def __init__(self, deliveries: Deliveries, egress: Egress) -> None:
         self.deliveries = deliveries
+        deliveries.reception = self
         self.egress = egress
         self.address = deliveries.address
         self.core = deliveries.core
@@ -240,19 +240,8 @@ class TopicReception(Reception):
                     return
             ring.rotate(-1)
         for run, start, stop in self.log.accepted(left):
-            self._accept(run, start, stop)
+            self.deliveries.accept(self.deliveries.accepts.setdefault(run.ingress, []), run, start, stop)
         self.core.touch(self.address)
-
-    def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
-        pending = self.deliveries.accepts.setdefault(run.ingress, [])
-        offset = run.position - run.start
-        if self.log.rejected:
-            for position in range(start, stop):
-                rejected = self.log.rejected.pop(position, 0)
-                pending.append((position + offset, position + offset + 1, rejected))
-        else:
-            pending.append((start + offset, stop + offset, 0))
-        self.core.payload_bytes -= self.log.free(run, start, stop)
 
     def flush(self) -> None:
         """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
