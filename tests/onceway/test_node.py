@@ -22,7 +22,7 @@ from tests.router.borders import Broken, Idle, Told
 
 def test_request_that_meets_an_error_is_answered_so(monkeypatch: pytest.MonkeyPatch) -> None:
     told, answers = Told(), []
-    router = SimpleNamespace(border=Border(Idle(), told), management=None)
+    router = SimpleNamespace(border=Border(Idle(), told), nodes=SimpleNamespace(own=None))
 
     def operate(work: Callable[[Any], object]) -> None:
         work(router)
