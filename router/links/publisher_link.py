@@ -356,7 +356,7 @@ class PublisherLink:
         if message_format:
             return [with_true_annotation(each, names.PUBLISHER_ANNOTATION, self._publisher) for each in payloads]
         payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
-        if kind.is_queue:  # and the next router of a message would not know who has had it
+        if kind.type == "queue":  # and the next router of a message would not know who has had it
             payloads = [without_first_acquirer(each) for each in payloads]
         return with_expiry(payloads, self.connection.core.clock_us() // 1000) if kind.expire else payloads
 
