@@ -68,7 +68,7 @@ class Neighbours:
         """It has read more than one turn handles, or as much as one read takes: libuv would read it up to 32 times
         before anybody else."""
         if not self._held:
-            asyncio.get_running_loop().call_soon(self._read_on)
+            self._server.call_soon(self._read_on)
         self._held[carrier] = None
 
     def _read_on(self) -> None:

@@ -130,7 +130,7 @@ class RouterServer:
         self._unswept: list[tuple[Carried, Carrier]] = []  # what is left of the connections to look at
         self._to_sweep = 0  # how many they were
         self._shares: Shares | None = None
-        self.strangers = Strangers(self._call_soon, self.clock)
+        self.strangers = Strangers(self.call_soon, self.clock)
         self.stopping = False
         self._trimming = Trimming()
         self.looks: list[Callable[[], None]] = []  # what the process does now and then, between two turns
@@ -485,7 +485,7 @@ class RouterServer:
 
     # --- turns
 
-    def _call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
         self._loop.call_soon(callback)
 
