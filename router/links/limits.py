@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
 from router.links.crowd import Crowd
-from router.links.filters import MOST_TOGETHER
+from router.links.filters import MOST_TOGETHER, Asked, Selection
 
 if TYPE_CHECKING:
     from amqp10.performatives import Error
@@ -106,7 +106,7 @@ class Admission:
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
-        self.asked: dict[str, int] = {}  # address -> bytes of filters that each of its messages asks
+        self.asked: dict[str, Asked] = {}  # by address
         self.silent = 0  # clients that were disconnected, as nothing was heard of them
         self.room: Room = _Always()  # its owner sets it
 
@@ -161,21 +161,25 @@ class Admission:
         self.count_refusal(CONNECTIONS)
         return reason
 
-    def check_filters(self, attach: SubscriberAttach, asked: int) -> None:
+    def check_filters(self, attach: SubscriberAttach, selection: Selection) -> None:
         """Raises RemoteProtocolError if the filters of this subscription are too much for the messages of its address,
-        beside those of others. `asked`: their bytes."""
-        together = self.asked.get(attach.address, 0) + asked
-        if asked and together > MOST_TOGETHER:
+        beside those of others."""
+        if not selection.asked:
+            return
+        together = self.asked.get(attach.address, Asked()).would_be(selection.needs, selection.asked)
+        if together > MOST_TOGETHER:
             self.count_refusal(FILTERS)
-            text = f"limit filters: each message of {attach.address!r:.60} would ask filters of {together} bytes here"
-            remedy = f"at most {MOST_TOGETHER}; conditions such as name = 'value', alone or with AND, do not count"
+            text = f"limit filters: one message of {attach.address!r:.60} would ask filters of {together} bytes here"
+            remedy = f"at most {MOST_TOGETHER}; short conditions, name = 'value', alone or with AND, do not count"
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"{text}, {remedy}")
 
-    def filters_attached(self, address: str, asked: int) -> None:
-        """asked: bytes of filters that are asked from now on; less than 0: that are asked no more."""
-        together = self.asked[address] = self.asked.get(address, 0) + asked
-        if not together:
-            del self.asked[address]
+    def filters_attached(self, address: str, selection: Selection, *, attached: bool) -> None:
+        """They are asked from now on, or no more."""
+        if selection.asked:
+            of = self.asked.setdefault(address, Asked())
+            of.add(selection.needs, selection.asked if attached else -selection.asked)
+            if not of.together:
+                del self.asked[address]
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""

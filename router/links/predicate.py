@@ -80,7 +80,8 @@ class Predicate:
         text: As it was written.
         keys: The keys that it names. Nothing else of the metadata can change its result.
         matches: Says whether metadata match it. They do where to look for that would take too long: a value with more
-            octets than `MOST_STEPS` divided by the instructions of the regular expressions.
+            octets than `most_steps` divided by the instructions of the regular expressions.
+        searches: Whether it has regular expressions.
         matches_nothing: Whether a publisher with none of its keys matches.
         needs: A key and values of which it must have one for the predicate to match; None: there is no such key.
 
@@ -88,9 +89,9 @@ class Predicate:
         PredicateError: What was written is no predicate.
     """
 
-    __slots__ = ("keys", "matches", "matches_nothing", "needs", "text")
+    __slots__ = ("keys", "matches", "matches_nothing", "needs", "searches", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most_steps: int = MOST_STEPS) -> None:
         if len(text) > MOST_CHARACTERS:
             raise PredicateError(f"a predicate has at most {MOST_CHARACTERS} characters, this one {len(text)}", 1, 1)
         words = len(_WORD.findall(text))
@@ -105,11 +106,12 @@ class Predicate:
             text = f"its regular expressions have {program} instructions together, {MOST_PROGRAM} at most"
             raise PredicateError(text, 1, 1)
         for each in node.expressions:
-            each.longest = MOST_STEPS // program
+            each.longest = most_steps // program
         self.text = text
         self.keys = frozenset(node.keys)
         self.matches = _bounded(node.matches) if node.expressions else node.matches
         self.needs = node.needs
+        self.searches = bool(node.expressions)
         self.matches_nothing = node.matches({})
 
 
