@@ -49,7 +49,7 @@ class TooManyKeys(Exception):
 
 
 class TooMuch(Exception):
-    """Whoever publishes takes more of this edge's memory than one may."""
+    """Whoever publishes takes more of this edge's memory than one may, or of a message of the network."""
 
 
 class Account:
@@ -64,17 +64,14 @@ class Account:
 class _Own:
     """A publisher of this edge, as its connections have told."""
 
-    __slots__ = ("account", "born", "connections", "metadata")
+    __slots__ = ("account", "born", "connections", "metadata", "octets")
 
     def __init__(self, born: int, account: Account) -> None:
         self.born = born
         self.account = account  # of who was its first connection
         self.connections = 0
         self.metadata: dict[str, Value] = {}
-
-    @property
-    def octets(self) -> int:
-        return PUBLISHER_OCTETS + sum(_octets(key, value) for key, value in self.metadata.items())
+        self.octets = 0  # of these
 
 
 class Outgoing(NamedTuple):
@@ -98,13 +95,18 @@ class LocalPublishers:
         process: Which process of it: greater than any before.
         clock: Nanoseconds since 1970, for which of two edges met a publisher last.
         memory_limit: Octets that all publishers of this edge may take; one account may take an eighth of what is free.
+        most: See there.
 
     Attributes:
+        most: Octets of the metadata of one publisher, estimated: they are told to other edges in one message.
         waiting_bytes: How much is to be published.
         octets: What publishers take, estimated.
     """
 
-    def __init__(self, name: str, process: int, clock: Callable[[], int], memory_limit: int = 512 << 20) -> None:
+    def __init__(
+        self, name: str, process: int, clock: Callable[[], int], memory_limit: int = 512 << 20, most: int = 1 << 20
+    ) -> None:
+        self.most = most
         self.waiting_bytes = 0
         self.octets = 0
         self._memory_limit = memory_limit
@@ -149,7 +151,10 @@ class LocalPublishers:
             if len(metadata) > MOST_KEYS:
                 raise TooManyKeys(f"publisher {uuid} would have {len(metadata)} keys of metadata, {MOST_KEYS} at most")
         account = own.account if own is not None else account or Account()
-        more = self._growth(own, uuid not in known, changes)
+        grown = self._growth(own, changes)
+        if grown > 0 and grown + (own.octets if own is not None else 0) > self.most:
+            raise TooMuch(f"publisher {uuid} would have more than {self.most} octets of metadata, as they are counted")
+        more = grown + (PUBLISHER_OCTETS if own is None else 0) + (0 if uuid in known else CONNECTION_OCTETS)
         if more > 0 and account.octets + more > (self._memory_limit - self.octets) // SHARE_OF_FREE:
             raise TooMuch(f"publisher {uuid}: this edge has no more memory for the publishers of one client")
         account.octets += more
@@ -157,6 +162,7 @@ class LocalPublishers:
         if own is None:
             own = self._own[uuid] = _Own(self._clock(), account)
             self._say(_pack([BORN, uuid, own.born, {}]))
+        own.octets += grown
         if uuid not in known:
             known[uuid] = None
             own.connections += 1
@@ -189,15 +195,15 @@ class LocalPublishers:
         own.connections -= 1
         less = CONNECTION_OCTETS
         if not own.connections:
-            less += own.octets
+            less += PUBLISHER_OCTETS + own.octets
             del self._own[uuid]
             self._say(_pack([GONE, uuid]))
         own.account.octets -= less
         self.octets -= less
 
-    def _growth(self, own: _Own | None, new: bool, changes: Changes) -> int:
-        """How many octets more the publisher takes with these changes."""
-        more = (PUBLISHER_OCTETS if own is None else 0) + (CONNECTION_OCTETS if new else 0)
+    def _growth(self, own: _Own | None, changes: Changes) -> int:
+        """How many octets more its metadata take with these changes."""
+        more = 0
         for key, value in changes.items():
             former = own.metadata.get(key) if own is not None else None
             if former is not None:
@@ -506,7 +512,11 @@ class NetworkPublishers:
 
 
 def _octets(key: str, value: Value) -> int:
-    return KEY_OCTETS + len(key) + (len(value) if isinstance(value, str) else 0)
+    return KEY_OCTETS + _size(key) + (_size(value) if isinstance(value, str) else 0)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:

@@ -20,6 +20,7 @@ from amqp10.sasl import Failure, Pending, Step, Success
 from edges.metadata.client import keep_alive
 from edges.metadata.exchange import (
     ALIVE_S,
+    MESSAGE_BYTES,
     Account,
     Asked,
     Deliver,
@@ -50,6 +51,7 @@ from router.links.negotiation import Unauthorized
 from router.links.predicate import Predicate, PredicateError
 from router.policies import NOBODY, Direction, Identity
 
+BESIDE: Final = 2 * MESSAGE_BYTES  # octets of a message of the network beside one of a client
 TICK_S: Final = 0.5
 SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes
 CREDIT: Final = 256
@@ -100,7 +102,7 @@ class Edge:
         self.failed: asyncio.Future[None] = waits.STOP(asyncio.get_running_loop().create_future())
         process = time.time_ns()
         self.guard = guard or Guard(name, self.log)
-        self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit)
+        self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit, max_message_bytes)
         self.network = NetworkPublishers(name, process, time.monotonic())
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of users
         self.address = address
@@ -135,7 +137,7 @@ class Edge:
 
         Raises:
             OSError: The port cannot be bound.
-            OncewayError: There is no router, or it refuses the address.
+            OncewayError: There is no router, it refuses the address, or takes no messages of a useful size.
         """
         await self._connection
         self._subscriber = await self._connection.subscriber(
@@ -145,6 +147,7 @@ class Edge:
             on_gap=lambda _: self._begin_again(),
         )
         self._publisher = await self._connection.publisher(self.address, on_undecided=lambda _: None)
+        self._fit(self._publisher.max_message_bytes)
         for work in (self._publish(self._publisher), self._receive(self._subscriber), self._tick()):
             self._spawn(work)
         self.failed.add_done_callback(lambda _: self._changes.notify())
@@ -152,6 +155,16 @@ class Edge:
         if self.failed.done():
             self.failed.result()
         await self._listen()
+
+    def _fit(self, largest: int | None) -> None:
+        """What clients say has room in the network's messages."""
+        if largest is None or largest - BESIDE >= self.max_message_bytes:
+            return
+        if largest <= BESIDE:
+            raise onceway.UsageError(f"the routers take messages of {largest} bytes only, {BESIDE} are too few")
+        text = "a client's message has at most {most} bytes: those of the routers have {largest}"
+        self.max_message_bytes = self.local.most = largest - BESIDE
+        self.log.warning("metadata_max_message", text, most=self.max_message_bytes, largest=largest)
 
     async def stop(self) -> None:
         """Says goodbye to clients and edges."""

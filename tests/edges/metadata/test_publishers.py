@@ -184,6 +184,22 @@ def test_a_publisher_has_so_many_keys_and_no_more() -> None:
     assert local.waiting_bytes == before
 
 
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\U0001f41d"])
+def test_all_metadata_of_a_publisher_have_room_in_one_message(character: str) -> None:
+    local = LocalPublishers("e", 1, lambda: 1, most=100_000)
+    known: dict[str, None] = {}
+    with pytest.raises(TooMuch, match="more than 100000 octets of metadata"):
+        for number in range(1000):
+            local.publish(known, "p", {f"{number}{character}": character * 1000}, b"\xc0")
+    local.publish(known, "p", {f"0{character}": None}, b"\xc0")
+    while local.waits:
+        local.message(0.0)
+    local.tell("asker")
+    out = local.message(0.0)
+    assert out is not None
+    assert 50_000 < len(out.body) < 100_100
+
+
 def body_of(local: LocalPublishers, now: float) -> bytes:
     out = local.message(now)
     assert out is not None
