@@ -11,13 +11,13 @@ A message is MessagePack: the edge's name, which process of it, then items, each
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from edges.metadata.registry import Diffs, Query, Registry
+from edges.metadata.registry import SEARCH, Diffs, Query, Registry
 from edges.metadata.wire import Changes, changes_of, is_value
 from router.links.predicate import Metadata, Value
 
@@ -26,6 +26,7 @@ SILENCE_S: Final = 12.0  # after which an edge's publishers have gone
 FORGET_S: Final = 600.0  # after which nothing is known of a silent edge
 MOST_KEYS: Final = 1024  # of one publisher
 MESSAGE_BYTES: Final = 8 << 10  # of items in one message, about
+PART: Final = SEARCH  # steps that are taken in one turn
 SHARE_OF_FREE: Final = 8  # one account may have an eighth of the free memory, as at routers (protocol 6.8)
 PUBLISHER_OCTETS: Final = 1_200  # that a publisher without metadata takes, here and among all of the network
 KEY_OCTETS: Final = 100  # that a key takes beside its text and its value's
@@ -384,8 +385,9 @@ class NetworkPublishers:
         """All of `hear` at once."""
         return list(chain.from_iterable(self.hear(read(body), now)))
 
-    def hear(self, said: Said, now: float) -> Generator[list[Output], None, None]:
-        """What an edge said, item by item: between two of them somebody else may have a turn.
+    def hear(self, said: Said, now: float) -> Iterator[list[Output]]:
+        """What an edge said, step by step: between two of them somebody else may have a turn, who may watch and not
+        watch.
 
         Raises:
             ValueError: It is nothing that an edge says.
@@ -395,7 +397,6 @@ class NetworkPublishers:
         if edge is not None and process < edge.process:
             return  # of a process that has ended
         for kind, *item in items:
-            outputs: list[Output] = []
             if edge is None or edge.process < process:
                 if kind not in (JOINED, TELLS):
                     if self.joined:
@@ -404,39 +405,34 @@ class NetworkPublishers:
                     continue  # it will tell everything
                 diffs: Diffs = {}
                 if edge is not None:
-                    self._withdraw(edge, diffs)
+                    yield from _told(self._withdraw(edge, diffs), diffs)
                 edge = self._edges[name] = _Edge(name, process, now)
-                _put(outputs, diffs)
             elif not edge.present:
                 edge.present, diffs = True, {}
-                for uuid, session in edge.sessions.items():
-                    self._introduce(uuid, session, diffs)
-                _put(outputs, diffs)
+                returned = (self._introduce(uuid, session, diffs) for uuid, session in edge.sessions.items())
+                yield from _told(chain.from_iterable(returned), diffs)
             edge.heard_at = now
-            self._take(edge, kind, item, outputs)
-            yield outputs
+            yield from self._take(edge, kind, item)
 
     def population(self) -> tuple[int, int]:
         """How many publishers there are, and how many have gone."""
         return len(self.registry), self.registry.gone
 
-    def tick(self, now: float) -> list[Output]:
-        """Edges that are silent for too long have gone, with their publishers, until they are heard again."""
-        outputs: list[Output] = []
+    def tick(self, now: float) -> Iterator[list[Output]]:
+        """Edges that are silent for too long have gone, with their publishers, until they are heard again. In steps, as
+        `hear`."""
         for edge in list(self._edges.values()):
             silent_s = now - edge.heard_at
             if edge is self._own or silent_s < SILENCE_S:
                 continue
             if edge.present:
                 diffs: Diffs = {}
-                self._withdraw(edge, diffs)
+                yield from _told(self._withdraw(edge, diffs), diffs)
                 edge.present = False
-                _put(outputs, diffs)
             if silent_s >= FORGET_S:
                 del self._edges[edge.name]
-        return outputs
 
-    def _take(self, edge: _Edge, kind: int, item: list[Any], outputs: list[Output]) -> None:
+    def _take(self, edge: _Edge, kind: int, item: list[Any]) -> Iterator[list[Output]]:
         diffs: Diffs = {}
         if kind == SAID:
             uuid, changes, value = item
@@ -446,56 +442,54 @@ class NetworkPublishers:
                     raise ValueError(f"edge {edge.name} speaks for publisher {uuid!r:.60}, which it has not announced")
                 return  # what it says of itself is still to come
             if changes:
-                self._change(uuid, session, changes, diffs)
-                _put(outputs, diffs)
+                yield from _told(self._change(uuid, session, changes, diffs), diffs)
             queries = tuple(self.registry.queries_of(uuid)) if uuid in self._current else ()
-            if queries:
-                outputs.append(Deliver(queries, uuid, changes, value))
+            yield [Deliver(queries, uuid, changes, value)] if queries else []
         elif kind == BORN:
             uuid, born, metadata = item
             session = edge.sessions.get(uuid)
             if session is None or session.born != born:
                 edge.sessions[uuid] = session = _Session(edge.name, born, metadata)
-                self._introduce(uuid, session, diffs)
-            _put(outputs, diffs)
+                yield from _told(self._introduce(uuid, session, diffs), diffs)
         elif kind == GONE:
             (uuid,) = item
             session = edge.sessions.pop(uuid, None)
             if session is not None:
-                self._withdraw_session(uuid, session, diffs)
-            _put(outputs, diffs)
+                yield from _told(self._withdraw_session(uuid, session, diffs), diffs)
         elif kind == LEFT:
-            self._withdraw(edge, diffs)
+            yield from _told(self._withdraw(edge, diffs), diffs)
             edge.sessions.clear()
             if edge is not self._own:
                 del self._edges[edge.name]
-            _put(outputs, diffs)
         elif kind == JOINED:
-            outputs.append(Asked())
+            yield [Asked()]
 
-    def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> None:
+    # These yield steps, as `Registry.put`.
+
+    def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> Iterator[int]:
         changed = _merge(session.metadata, changes)
         if changed and self._current.get(uuid) is session:
-            self.registry.put(uuid, session.metadata, changed, diffs)
+            yield from self.registry.put(uuid, session.metadata, changed, diffs)
 
-    def _introduce(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+    def _introduce(self, uuid: str, session: _Session, diffs: Diffs) -> Iterator[int]:
         current = self._current.get(uuid)
         if current is None or (current.born, current.edge) <= (session.born, session.edge):
-            self._show(uuid, session, {} if current is None else current.metadata, diffs)
+            yield from self._show(uuid, session, {} if current is None else current.metadata, diffs)
 
-    def _show(self, uuid: str, session: _Session, old: Metadata, diffs: Diffs) -> None:
+    def _show(self, uuid: str, session: _Session, old: Metadata, diffs: Diffs) -> Iterator[int]:
         self._current[uuid] = session
         new = session.metadata
         changed = [key for key in old.keys() | new.keys() if old.get(key) != new.get(key)]
-        self.registry.put(uuid, new, changed, diffs)
+        yield from self.registry.put(uuid, new, changed, diffs)
 
-    def _withdraw(self, edge: _Edge, diffs: Diffs) -> None:
+    def _withdraw(self, edge: _Edge, diffs: Diffs) -> Iterator[int]:
         edge.present = False
         for uuid, session in edge.sessions.items():
-            self._withdraw_session(uuid, session, diffs)
+            yield from self._withdraw_session(uuid, session, diffs)
         edge.present = True
 
-    def _withdraw_session(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+    def _withdraw_session(self, uuid: str, session: _Session, diffs: Diffs) -> Iterator[int]:
+        yield 1
         if self._current.get(uuid) is not session:
             return
         others = [
@@ -505,10 +499,23 @@ class NetworkPublishers:
         ]
         if others:
             newest = max(others, key=lambda other: (other.born, other.edge))
-            self._show(uuid, newest, session.metadata, diffs)
+            yield from self._show(uuid, newest, session.metadata, diffs)
         else:
             del self._current[uuid]
             self.registry.remove(uuid, diffs)
+
+
+def _told(steps: Iterable[int], diffs: Diffs) -> Iterator[list[Output]]:
+    """What the steps add to `diffs`: all of it before somebody else may have a turn, who may begin to watch."""
+    taken = 0
+    for more in steps:
+        taken += more
+        if taken > PART:
+            yield [dict(diffs)] if diffs else []
+            diffs.clear()
+            taken = more
+    if diffs:
+        yield [diffs]
 
 
 def _octets(key: str, value: Value) -> int:
@@ -530,8 +537,3 @@ def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:
             metadata[key] = value
             changed.append(key)
     return changed
-
-
-def _put(outputs: list[Output], diffs: Diffs) -> None:
-    if diffs:
-        outputs.append(diffs)

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -28,7 +28,6 @@ from edges.metadata.exchange import (
     Lost,
     NetworkPublishers,
     Output,
-    Said,
     TooManyKeys,
     TooMuch,
     read,
@@ -342,7 +341,7 @@ class Edge:
                 continue
             try:
                 async with self._hearing:
-                    later = await self._hear(said, delivery)
+                    later = await self._hear(self.network.hear(said, self.time()), delivery)
             except ValueError as error:
                 self._nonsense(str(error))
                 delivery.reject(description=str(error))
@@ -359,11 +358,11 @@ class Edge:
             "metadata_nonsense", "a message of {address} is refused: {reason}", address=self.address, reason=why
         )
 
-    async def _hear(self, said: Said, delivery: Delivery) -> bool:
-        """What edges say, by turns. Whether the delivery is accepted later."""
+    async def _hear(self, steps: Iterator[list[Output]], delivery: Delivery | None = None) -> bool:
+        """What edges say, or do not say any more, by turns. Whether the delivery is accepted later."""
         network, later, end = self.network, False, self.time() + TURN_S
         try:
-            for outputs in network.hear(said, self.time()):
+            for outputs in steps:
                 later = self._apply(outputs, delivery) or later
                 if self.time() >= end:
                     self._write_all()
@@ -429,8 +428,7 @@ class Edge:
                 look()
             now = time.monotonic()
             async with self._hearing:
-                self._apply(self.network.tick(now))
-                self._write_all()
+                await self._hear(self.network.tick(now))
             for client in list(self.guard.admission.half_open):
                 assert isinstance(client, Client)
                 late = client.began + self.guard.config.limits.handshake_timeout_s < now

@@ -21,7 +21,7 @@ from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong, place_of
 from router import names
 from router.core.ports import Needs, Outcome, Places, Unwanted
-from router.links.dear import MOST_STEPS, SEARCH_BYTES, TooDear
+from router.links.dear import SEARCH_BYTES, TooDear
 
 Wants = Callable[[Glance], bool]
 Told = Callable[[str, bool], None]
@@ -280,7 +280,7 @@ def _place(value: Any) -> str | bytes:
 def _predicate(value: Any, container: str) -> Wants:
     from router.links.predicate import Predicate  # as for selectors
 
-    predicate = Predicate(_text(value), MOST_STEPS)
+    predicate = Predicate(_text(value))
     return _Predicate(predicate.matches, predicate.searches)
 
 
