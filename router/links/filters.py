@@ -196,38 +196,6 @@ def asked_of(applied: Mapping[str, Any], wants: Sequence[Wants]) -> int:
     return max(0, asked - free)
 
 
-class Asked:
-    """Bytes of the filters of one address at one router.
-
-    Attributes:
-        together: The most that one message can ask.
-    """
-
-    __slots__ = ("_of", "together")
-
-    def __init__(self) -> None:
-        self.together = 0
-        self._of: dict[str | None, dict[str | bytes, int]] = {}  # property -> value -> bytes for who needs that
-
-    def would_be(self, needs: Needs | None, asked: int) -> int:
-        """`together`, with so many more."""
-        name, value = (None, b"") if needs is None else needs[:2]
-        of = self._of.get(name, {})
-        return self.together + max(0, of.get(value, 0) + asked - max(of.values(), default=0))
-
-    def add(self, needs: Needs | None, asked: int) -> None:
-        """So many more, or (negative) fewer."""
-        name, value = (None, b"") if needs is None else needs[:2]
-        of = self._of.setdefault(name, {})
-        before = max(of.values(), default=0)
-        of[value] = of.get(value, 0) + asked
-        if not of[value]:
-            del of[value]
-        if not of:
-            del self._of[name]
-        self.together += max(of.values(), default=0) - before
-
-
 def publisher_of(glance: Glance) -> tuple[str, str] | None:
     """Container-id and link name of the message's publisher, as its router has noted them (protocol 6.1)."""
     return names.publisher_named(glance.annotation(names.PUBLISHER_ANNOTATION))

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
 from router.links.crowd import Crowd
-from router.links.filters import MOST_TOGETHER, Asked, Selection
+from router.links.filters import MOST_TOGETHER, Selection
 
 if TYPE_CHECKING:
     from amqp10.performatives import Error
     from router.core.address import Address
     from router.core.core import Core
-    from router.core.ports import SubscriberAttach
+    from router.core.ports import Needs, SubscriberAttach
 
 # The names under which refusals are counted.
 HALF_OPEN: Final = "half_open"
@@ -94,6 +94,38 @@ class _Always:
 
     def full(self) -> bool:
         return False
+
+
+class Asked:
+    """Bytes of the filters of one address at one router.
+
+    Attributes:
+        together: The most that one message can ask.
+    """
+
+    __slots__ = ("_of", "together")
+
+    def __init__(self) -> None:
+        self.together = 0
+        self._of: dict[str | None, dict[str | bytes, int]] = {}  # property -> value -> bytes for who needs that
+
+    def would_be(self, needs: Needs | None, asked: int) -> int:
+        """`together`, with so many more."""
+        name, value = (None, b"") if needs is None else needs[:2]
+        of = self._of.get(name, {})
+        return self.together + max(0, of.get(value, 0) + asked - max(of.values(), default=0))
+
+    def add(self, needs: Needs | None, asked: int) -> None:
+        """So many more, or (negative) fewer."""
+        name, value = (None, b"") if needs is None else needs[:2]
+        of = self._of.setdefault(name, {})
+        before = max(of.values(), default=0)
+        of[value] = of.get(value, 0) + asked
+        if not of[value]:
+            del of[value]
+        if not of:
+            del self._of[name]
+        self.together += max(of.values(), default=0) - before
 
 
 class Admission:
