@@ -50,14 +50,14 @@ def change(concerned: int, form: str = '= "{}"') -> None:
         registry.watch(Predicate(text), number)
     publishers: list[dict[str, Value]] = [{} for _ in range(10_000)]
     for number, each in enumerate(publishers):
-        registry.put(uuid(number), each, (), diffs)
+        list(registry.put(uuid(number), each, (), diffs))
         each |= metadata(number)  # no predicate matches yet: none has its group
     took = []
     for number in range(100_000 // concerned):
         each = publishers[number]
         before = time.thread_time()
         each[f"Group{number % groups}"] = str(number % 1000)
-        registry.put(uuid(number), each, [f"Group{number % groups}"], diffs)
+        list(registry.put(uuid(number), each, [f"Group{number % groups}"], diffs))
         took.append(time.thread_time() - before)
     took.sort()
     print(

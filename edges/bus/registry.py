@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from edges.bus.core import Bus, Topic
 from edges.store import Batch, Conflict, Retention, Store, StoreFull
@@ -68,7 +68,7 @@ class Registry:
         self._wake = wake
         self._shared = shared
         self._rows: dict[str, bytes] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(lambda: waits.BUS_ROW(asyncio.Lock()))  # of rows
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of rows, while somebody has one
         self._reading = waits.BUS_ROW(asyncio.Lock())
         self._seen = 0  # changes that memory has
         self._asked = 0  # calls of `current`
@@ -118,7 +118,7 @@ class Registry:
 
     async def delete_token(self, token: str) -> None:
         key = TOKENS + token
-        async with self._turns[key]:
+        async with self._turn(key):
             while token in self.tokens:
                 await self._try(key, None)
 
@@ -127,7 +127,7 @@ class Registry:
         key = TOPICS + name
         while (found := self._bus.topics.get(name)) is None:
             await self._unsubscribe(name)
-            async with self._turns[key]:
+            async with self._turn(key):
                 if name not in self._bus.topics:
                     base = (await self._store.bounds(EVENTS + name)).next
                     await self._try(key, Topic(identity, client, base).row())
@@ -142,7 +142,7 @@ class Registry:
             Forbidden: It is not for this client to delete.
         """
         key = TOPICS + name
-        async with self._turns[key]:
+        async with self._turn(key):
             if name not in self._bus.topics:
                 raise Missing("there is no such topic")
             while (topic := self._bus.topics.get(name)) is not None:
@@ -177,7 +177,7 @@ class Registry:
             StoreError: It could not be stored; memory is as the row is.
         """
         key = SUBSCRIBERS + identity
-        async with self._turns[key]:
+        async with self._turn(key):
             while True:
                 if self._shared and not taken:
                     known = self._bus.subscribers.get(identity)
@@ -213,9 +213,12 @@ class Registry:
     async def _unsubscribe(self, topic: str) -> None:
         """Unsubscribes everybody from a topic that is no more."""
         for identity, subscriber in list(self._bus.subscribers.items()):
-            busy = self._turns[SUBSCRIBERS + identity].locked()  # memory may be ahead of the row
+            busy = self._turn(SUBSCRIBERS + identity).locked()  # memory may be ahead of the row
             if busy or topic in subscriber.topics:
                 await self.change(identity, partial(self._bus.unsubscribe_gone, identity, topic), topics=[topic])
+
+    def _turn(self, key: str) -> asyncio.Lock:
+        return self._turns.setdefault(key, waits.BUS_ROW(asyncio.Lock()))
 
     async def _try(self, key: str, row: bytes | None) -> None:
         """Writes the row; where another edge was faster, memory has its row. The caller has the row's turn."""
@@ -264,7 +267,7 @@ class Registry:
                 self._bus.topics[topic] = Topic.of_row(row)
 
     async def _reload(self, key: str) -> None:
-        async with self._turns[key]:
+        async with self._turn(key):
             await self._reload_now(key)
 
     async def _reload_now(self, key: str, *, again: bool = False) -> None:

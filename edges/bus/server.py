@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import binascii
 import hmac
 import re
 import ssl
@@ -421,7 +420,7 @@ def _user(header: str) -> str | None:
         return None
     try:
         credentials = b64decode(encoded.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no ASCII, no base64, no UTF-8
         return None
     found = USER.match(credentials)
     return None if found is None else found[1]

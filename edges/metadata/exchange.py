@@ -11,13 +11,13 @@ A message is MessagePack: the edge's name, which process of it, then items, each
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from edges.metadata.registry import Diffs, Query, Registry
+from edges.metadata.registry import SEARCH, Diffs, Query, Registry
 from edges.metadata.wire import Changes, changes_of, is_value
 from router.links.predicate import Metadata, Value
 
@@ -26,6 +26,7 @@ SILENCE_S: Final = 12.0  # after which an edge's publishers have gone
 FORGET_S: Final = 600.0  # after which nothing is known of a silent edge
 MOST_KEYS: Final = 1024  # of one publisher
 MESSAGE_BYTES: Final = 8 << 10  # of items in one message, about
+PART: Final = SEARCH  # steps that are taken in one turn
 SHARE_OF_FREE: Final = 8  # one account may have an eighth of the free memory, as at routers (protocol 6.8)
 PUBLISHER_OCTETS: Final = 1_200  # that a publisher without metadata takes, here and among all of the network
 KEY_OCTETS: Final = 100  # that a key takes beside its text and its value's
@@ -49,7 +50,7 @@ class TooManyKeys(Exception):
 
 
 class TooMuch(Exception):
-    """Whoever publishes takes more of this edge's memory than one may."""
+    """Whoever publishes takes more of this edge's memory than one may, or of a message of the network."""
 
 
 class Account:
@@ -64,17 +65,14 @@ class Account:
 class _Own:
     """A publisher of this edge, as its connections have told."""
 
-    __slots__ = ("account", "born", "connections", "metadata")
+    __slots__ = ("account", "born", "connections", "metadata", "octets")
 
     def __init__(self, born: int, account: Account) -> None:
         self.born = born
         self.account = account  # of who was its first connection
         self.connections = 0
         self.metadata: dict[str, Value] = {}
-
-    @property
-    def octets(self) -> int:
-        return PUBLISHER_OCTETS + sum(_octets(key, value) for key, value in self.metadata.items())
+        self.octets = 0  # of these
 
 
 class Outgoing(NamedTuple):
@@ -98,13 +96,18 @@ class LocalPublishers:
         process: Which process of it: greater than any before.
         clock: Nanoseconds since 1970, for which of two edges met a publisher last.
         memory_limit: Octets that all publishers of this edge may take; one account may take an eighth of what is free.
+        most: See there.
 
     Attributes:
+        most: Octets of the metadata of one publisher, estimated: they are told to other edges in one message.
         waiting_bytes: How much is to be published.
         octets: What publishers take, estimated.
     """
 
-    def __init__(self, name: str, process: int, clock: Callable[[], int], memory_limit: int = 512 << 20) -> None:
+    def __init__(
+        self, name: str, process: int, clock: Callable[[], int], memory_limit: int = 512 << 20, most: int = 1 << 20
+    ) -> None:
+        self.most = most
         self.waiting_bytes = 0
         self.octets = 0
         self._memory_limit = memory_limit
@@ -149,7 +152,10 @@ class LocalPublishers:
             if len(metadata) > MOST_KEYS:
                 raise TooManyKeys(f"publisher {uuid} would have {len(metadata)} keys of metadata, {MOST_KEYS} at most")
         account = own.account if own is not None else account or Account()
-        more = self._growth(own, uuid not in known, changes)
+        grown = self._growth(own, changes)
+        if grown > 0 and grown + (own.octets if own is not None else 0) > self.most:
+            raise TooMuch(f"publisher {uuid} would have more than {self.most} octets of metadata, as they are counted")
+        more = grown + (PUBLISHER_OCTETS if own is None else 0) + (0 if uuid in known else CONNECTION_OCTETS)
         if more > 0 and account.octets + more > (self._memory_limit - self.octets) // SHARE_OF_FREE:
             raise TooMuch(f"publisher {uuid}: this edge has no more memory for the publishers of one client")
         account.octets += more
@@ -157,6 +163,7 @@ class LocalPublishers:
         if own is None:
             own = self._own[uuid] = _Own(self._clock(), account)
             self._say(_pack([BORN, uuid, own.born, {}]))
+        own.octets += grown
         if uuid not in known:
             known[uuid] = None
             own.connections += 1
@@ -189,15 +196,15 @@ class LocalPublishers:
         own.connections -= 1
         less = CONNECTION_OCTETS
         if not own.connections:
-            less += own.octets
+            less += PUBLISHER_OCTETS + own.octets
             del self._own[uuid]
             self._say(_pack([GONE, uuid]))
         own.account.octets -= less
         self.octets -= less
 
-    def _growth(self, own: _Own | None, new: bool, changes: Changes) -> int:
-        """How many octets more the publisher takes with these changes."""
-        more = (PUBLISHER_OCTETS if own is None else 0) + (CONNECTION_OCTETS if new else 0)
+    def _growth(self, own: _Own | None, changes: Changes) -> int:
+        """How many octets more its metadata take with these changes."""
+        more = 0
         for key, value in changes.items():
             former = own.metadata.get(key) if own is not None else None
             if former is not None:
@@ -378,8 +385,9 @@ class NetworkPublishers:
         """All of `hear` at once."""
         return list(chain.from_iterable(self.hear(read(body), now)))
 
-    def hear(self, said: Said, now: float) -> Generator[list[Output], None, None]:
-        """What an edge said, item by item: between two of them somebody else may have a turn.
+    def hear(self, said: Said, now: float) -> Iterator[list[Output]]:
+        """What an edge said, step by step: between two of them somebody else may have a turn, who may watch and not
+        watch.
 
         Raises:
             ValueError: It is nothing that an edge says.
@@ -389,7 +397,6 @@ class NetworkPublishers:
         if edge is not None and process < edge.process:
             return  # of a process that has ended
         for kind, *item in items:
-            outputs: list[Output] = []
             if edge is None or edge.process < process:
                 if kind not in (JOINED, TELLS):
                     if self.joined:
@@ -398,39 +405,34 @@ class NetworkPublishers:
                     continue  # it will tell everything
                 diffs: Diffs = {}
                 if edge is not None:
-                    self._withdraw(edge, diffs)
+                    yield from _told(self._withdraw(edge, diffs), diffs)
                 edge = self._edges[name] = _Edge(name, process, now)
-                _put(outputs, diffs)
             elif not edge.present:
                 edge.present, diffs = True, {}
-                for uuid, session in edge.sessions.items():
-                    self._introduce(uuid, session, diffs)
-                _put(outputs, diffs)
+                returned = (self._introduce(uuid, session, diffs) for uuid, session in edge.sessions.items())
+                yield from _told(chain.from_iterable(returned), diffs)
             edge.heard_at = now
-            self._take(edge, kind, item, outputs)
-            yield outputs
+            yield from self._take(edge, kind, item)
 
     def population(self) -> tuple[int, int]:
         """How many publishers there are, and how many have gone."""
         return len(self.registry), self.registry.gone
 
-    def tick(self, now: float) -> list[Output]:
-        """Edges that are silent for too long have gone, with their publishers, until they are heard again."""
-        outputs: list[Output] = []
+    def tick(self, now: float) -> Iterator[list[Output]]:
+        """Edges that are silent for too long have gone, with their publishers, until they are heard again. In steps, as
+        `hear`."""
         for edge in list(self._edges.values()):
             silent_s = now - edge.heard_at
             if edge is self._own or silent_s < SILENCE_S:
                 continue
             if edge.present:
                 diffs: Diffs = {}
-                self._withdraw(edge, diffs)
+                yield from _told(self._withdraw(edge, diffs), diffs)
                 edge.present = False
-                _put(outputs, diffs)
             if silent_s >= FORGET_S:
                 del self._edges[edge.name]
-        return outputs
 
-    def _take(self, edge: _Edge, kind: int, item: list[Any], outputs: list[Output]) -> None:
+    def _take(self, edge: _Edge, kind: int, item: list[Any]) -> Iterator[list[Output]]:
         diffs: Diffs = {}
         if kind == SAID:
             uuid, changes, value = item
@@ -440,56 +442,54 @@ class NetworkPublishers:
                     raise ValueError(f"edge {edge.name} speaks for publisher {uuid!r:.60}, which it has not announced")
                 return  # what it says of itself is still to come
             if changes:
-                self._change(uuid, session, changes, diffs)
-                _put(outputs, diffs)
+                yield from _told(self._change(uuid, session, changes, diffs), diffs)
             queries = tuple(self.registry.queries_of(uuid)) if uuid in self._current else ()
-            if queries:
-                outputs.append(Deliver(queries, uuid, changes, value))
+            yield [Deliver(queries, uuid, changes, value)] if queries else []
         elif kind == BORN:
             uuid, born, metadata = item
             session = edge.sessions.get(uuid)
             if session is None or session.born != born:
                 edge.sessions[uuid] = session = _Session(edge.name, born, metadata)
-                self._introduce(uuid, session, diffs)
-            _put(outputs, diffs)
+                yield from _told(self._introduce(uuid, session, diffs), diffs)
         elif kind == GONE:
             (uuid,) = item
             session = edge.sessions.pop(uuid, None)
             if session is not None:
-                self._withdraw_session(uuid, session, diffs)
-            _put(outputs, diffs)
+                yield from _told(self._withdraw_session(uuid, session, diffs), diffs)
         elif kind == LEFT:
-            self._withdraw(edge, diffs)
+            yield from _told(self._withdraw(edge, diffs), diffs)
             edge.sessions.clear()
             if edge is not self._own:
                 del self._edges[edge.name]
-            _put(outputs, diffs)
         elif kind == JOINED:
-            outputs.append(Asked())
+            yield [Asked()]
 
-    def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> None:
+    # These yield steps, as `Registry.put`.
+
+    def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> Iterator[int]:
         changed = _merge(session.metadata, changes)
         if changed and self._current.get(uuid) is session:
-            self.registry.put(uuid, session.metadata, changed, diffs)
+            yield from self.registry.put(uuid, session.metadata, changed, diffs)
 
-    def _introduce(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+    def _introduce(self, uuid: str, session: _Session, diffs: Diffs) -> Iterator[int]:
         current = self._current.get(uuid)
         if current is None or (current.born, current.edge) <= (session.born, session.edge):
-            self._show(uuid, session, {} if current is None else current.metadata, diffs)
+            yield from self._show(uuid, session, {} if current is None else current.metadata, diffs)
 
-    def _show(self, uuid: str, session: _Session, old: Metadata, diffs: Diffs) -> None:
+    def _show(self, uuid: str, session: _Session, old: Metadata, diffs: Diffs) -> Iterator[int]:
         self._current[uuid] = session
         new = session.metadata
         changed = [key for key in old.keys() | new.keys() if old.get(key) != new.get(key)]
-        self.registry.put(uuid, new, changed, diffs)
+        yield from self.registry.put(uuid, new, changed, diffs)
 
-    def _withdraw(self, edge: _Edge, diffs: Diffs) -> None:
+    def _withdraw(self, edge: _Edge, diffs: Diffs) -> Iterator[int]:
         edge.present = False
         for uuid, session in edge.sessions.items():
-            self._withdraw_session(uuid, session, diffs)
+            yield from self._withdraw_session(uuid, session, diffs)
         edge.present = True
 
-    def _withdraw_session(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+    def _withdraw_session(self, uuid: str, session: _Session, diffs: Diffs) -> Iterator[int]:
+        yield 1
         if self._current.get(uuid) is not session:
             return
         others = [
@@ -499,14 +499,31 @@ class NetworkPublishers:
         ]
         if others:
             newest = max(others, key=lambda other: (other.born, other.edge))
-            self._show(uuid, newest, session.metadata, diffs)
+            yield from self._show(uuid, newest, session.metadata, diffs)
         else:
             del self._current[uuid]
             self.registry.remove(uuid, diffs)
 
 
+def _told(steps: Iterable[int], diffs: Diffs) -> Iterator[list[Output]]:
+    """What the steps add to `diffs`: all of it before somebody else may have a turn, who may begin to watch."""
+    taken = 0
+    for more in steps:
+        taken += more
+        if taken > PART:
+            yield [dict(diffs)] if diffs else []
+            diffs.clear()
+            taken = more
+    if diffs:
+        yield [diffs]
+
+
 def _octets(key: str, value: Value) -> int:
-    return KEY_OCTETS + len(key) + (len(value) if isinstance(value, str) else 0)
+    return KEY_OCTETS + _size(key) + (_size(value) if isinstance(value, str) else 0)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:
@@ -520,8 +537,3 @@ def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:
             metadata[key] = value
             changed.append(key)
     return changed
-
-
-def _put(outputs: list[Output], diffs: Diffs) -> None:
-    if diffs:
-        outputs.append(diffs)

@@ -34,6 +34,8 @@ class Query:
         self.untested = untested  # publishers that were there before it
 
 
+SEARCH: Final = 64  # steps that a predicate with regular expressions counts for
+
 Diff = tuple[list[str], list[str]]  # publishers that match now, publishers that do not any more
 Diffs = dict[Query, Diff]
 
@@ -122,8 +124,10 @@ class Registry:
         for uuid in query.members:
             del self._publishers[uuid].queries[query]
 
-    def put(self, uuid: str, metadata: Metadata, changed: Iterable[str], diffs: Diffs) -> None:
-        """A publisher is new, or its metadata have changed. It takes as many steps as predicates are concerned.
+    def put(self, uuid: str, metadata: Metadata, changed: Iterable[str], diffs: Diffs) -> Iterator[int]:
+        """A publisher is new, or its metadata have changed. It takes as many steps as predicates are concerned, which
+        it yields before they are taken: a search counts as SEARCH of them. Between two of them somebody else may have a
+        turn, who may watch and not watch, but not call `put` or `remove`.
 
         Args:
             metadata: All of it.
@@ -147,6 +151,9 @@ class Registry:
                 concerned[query] = None
         matched = publisher.queries
         for query in concerned:
+            yield SEARCH if query.predicate.searches else 1
+            if not (query.watchers or query.waiting):
+                continue  # nobody watches it any more
             matches = query.matches(metadata)
             if matches is (query in matched):
                 continue

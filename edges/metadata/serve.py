@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,7 @@ from amqp10.sasl import Failure, Pending, Step, Success
 from edges.metadata.client import keep_alive
 from edges.metadata.exchange import (
     ALIVE_S,
+    MESSAGE_BYTES,
     Account,
     Asked,
     Deliver,
@@ -27,7 +28,6 @@ from edges.metadata.exchange import (
     Lost,
     NetworkPublishers,
     Output,
-    Said,
     TooManyKeys,
     TooMuch,
     read,
@@ -50,6 +50,7 @@ from router.links.negotiation import Unauthorized
 from router.links.predicate import Predicate, PredicateError
 from router.policies import NOBODY, Direction, Identity
 
+BESIDE: Final = 2 * MESSAGE_BYTES  # octets of a message of the network beside one of a client
 TICK_S: Final = 0.5
 SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes
 CREDIT: Final = 256
@@ -100,7 +101,7 @@ class Edge:
         self.failed: asyncio.Future[None] = waits.STOP(asyncio.get_running_loop().create_future())
         process = time.time_ns()
         self.guard = guard or Guard(name, self.log)
-        self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit)
+        self.local = LocalPublishers(name, process, time.time_ns, self.guard.config.memory_limit, max_message_bytes)
         self.network = NetworkPublishers(name, process, time.monotonic())
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of users
         self.address = address
@@ -135,7 +136,7 @@ class Edge:
 
         Raises:
             OSError: The port cannot be bound.
-            OncewayError: There is no router, or it refuses the address.
+            OncewayError: There is no router, it refuses the address, or takes no messages of a useful size.
         """
         await self._connection
         self._subscriber = await self._connection.subscriber(
@@ -145,6 +146,7 @@ class Edge:
             on_gap=lambda _: self._begin_again(),
         )
         self._publisher = await self._connection.publisher(self.address, on_undecided=lambda _: None)
+        self._fit(self._publisher.max_message_bytes)
         for work in (self._publish(self._publisher), self._receive(self._subscriber), self._tick()):
             self._spawn(work)
         self.failed.add_done_callback(lambda _: self._changes.notify())
@@ -152,6 +154,16 @@ class Edge:
         if self.failed.done():
             self.failed.result()
         await self._listen()
+
+    def _fit(self, largest: int | None) -> None:
+        """What clients say has room in the network's messages."""
+        if largest is None or largest - BESIDE >= self.max_message_bytes:
+            return
+        if largest <= BESIDE:
+            raise onceway.UsageError(f"the routers take messages of {largest} bytes only, {BESIDE} are too few")
+        text = "a client's message has at most {most} bytes: those of the routers have {largest}"
+        self.max_message_bytes = self.local.most = largest - BESIDE
+        self.log.warning("metadata_max_message", text, most=self.max_message_bytes, largest=largest)
 
     async def stop(self) -> None:
         """Says goodbye to clients and edges."""
@@ -329,7 +341,7 @@ class Edge:
                 continue
             try:
                 async with self._hearing:
-                    later = await self._hear(said, delivery)
+                    later = await self._hear(self.network.hear(said, self.time()), delivery)
             except ValueError as error:
                 self._nonsense(str(error))
                 delivery.reject(description=str(error))
@@ -346,11 +358,11 @@ class Edge:
             "metadata_nonsense", "a message of {address} is refused: {reason}", address=self.address, reason=why
         )
 
-    async def _hear(self, said: Said, delivery: Delivery) -> bool:
-        """What edges say, by turns. Whether the delivery is accepted later."""
+    async def _hear(self, steps: Iterator[list[Output]], delivery: Delivery | None = None) -> bool:
+        """What edges say, or do not say any more, by turns. Whether the delivery is accepted later."""
         network, later, end = self.network, False, self.time() + TURN_S
         try:
-            for outputs in network.hear(said, self.time()):
+            for outputs in steps:
                 later = self._apply(outputs, delivery) or later
                 if self.time() >= end:
                     self._write_all()
@@ -416,8 +428,7 @@ class Edge:
                 look()
             now = time.monotonic()
             async with self._hearing:
-                self._apply(self.network.tick(now))
-                self._write_all()
+                await self._hear(self.network.tick(now))
             for client in list(self.guard.admission.half_open):
                 assert isinstance(client, Client)
                 late = client.began + self.guard.config.limits.handshake_timeout_s < now

@@ -65,6 +65,7 @@ _PAIR: Final = len(_KEY) + 9
 _ONLY_KEY: Final = _ANNOTATIONS + bytes((1 + _PAIR, 2)) + _KEY + b"\x80"
 _ULONG: Final = Struct(">Q")
 _ENTRY: Final = Struct(">QQIB")
+_BESIDE: Final = _ENTRY.size + 8  # octets of an entry, and of the section that it is in, beside its tag and its record
 _REMEMBERED: Final = Struct(">IB")
 CONTROL_BYTE: Final = 1
 _RESET_BYTES: Final = RESET.encode()
@@ -193,6 +194,11 @@ def encode_entry(epoch: int, position: int, entry: Entry) -> bytes:
     """A payload of the topic NAME.log."""
     head = _ENTRY.pack(epoch, position, entry.check, len(entry.tag))
     return encode_body(b"".join((head, entry.tag, entry.record)))
+
+
+def octets_of_entry(entry: Entry) -> int:
+    """Of such a payload, at most."""
+    return _BESIDE + len(entry.tag) + len(entry.record)
 
 
 def decode_entry(payload: bytes) -> tuple[int, int, Entry]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onceway
-from amqp10.errors import DECODE_ERROR, DecodeError
+from amqp10.errors import DECODE_ERROR, MESSAGE_SIZE_EXCEEDED, DecodeError
 from edges.pipe.listener import Listener
 from edges.pipe.log import FULL_RETRY_S, UNKNOWN, PipeLog, apply, found, open_log, parted
 from edges.pipe.messages import (
@@ -36,6 +36,7 @@ from edges.pipe.messages import (
     encode_entry,
     has_no_publisher,
     number_of,
+    octets_of_entry,
     read_control,
     reset_id,
     with_position,
@@ -371,7 +372,7 @@ class StoredPipe:
                 if not self.is_primary:
                     return
                 first = self._log.next
-                entries, refused = self._entries(batch)
+                entries, refused = self._entries(batch, None if publisher is None else publisher.max_message_bytes)
                 try:
                     if entries:
                         await self._log.append(entries, waits=False)
@@ -393,8 +394,8 @@ class StoredPipe:
         else:
             self._log.show(self._log.next)
 
-    def _entries(self, batch: Batch) -> tuple[list[Entry], list[tuple[int, DecodeError]]]:
-        """What is to be written of it, and what is to be rejected."""
+    def _entries(self, batch: Batch, most: int | None) -> tuple[list[Entry], list[tuple[int, DecodeError]]]:
+        """What is to be written of it, and what is to be rejected. most: octets of an entry that the network takes."""
         log, unaccepted = self._log, self._log.unaccepted
         state = replace(log.state)
         formats = batch.other_formats
@@ -419,10 +420,14 @@ class StoredPipe:
                     removed = position - state.start - len(state.controls)
                     record = control(reset=identity, removed=removed, epoch=state.epoch)
                     apply(state, record, position)
+                entry = Entry(record, tag, check)
+                if most is not None and (octets := octets_of_entry(entry)) > most:
+                    text = f"with what stores add it has {octets} bytes, and they tell each other {most} at most"
+                    raise DecodeError(MESSAGE_SIZE_EXCEEDED, text, 0)
             except DecodeError as error:
                 refused.append((index, error))
                 continue
-            entries.append(Entry(record, tag, check))
+            entries.append(entry)
             position += 1
         return entries, refused
 

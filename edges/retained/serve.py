@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import onceway
+from amqp10.errors import MESSAGE_SIZE_EXCEEDED
 from edges.store import Batch as Changes
 from edges.store import Store, open_store
 from onceway.base.logs import logger
@@ -77,20 +78,26 @@ class RetainedStore:
             await publisher.put_payloads([question(name)])  # the others say what this one lacks
             self._log.info("retained_serves", "{count} topics in {place}", count=len(self._stamps), place=store.place)
             async for batch in subscriber.batches():
-                asked = await self._take(store, batch)
+                asked = await self._take(store, batch, publisher.max_message_bytes)
                 await batch.accept()
                 for who in asked:
                     task = asyncio.create_task(self._answer(store, publisher, who))
                     self._answering.add(task)
                     task.add_done_callback(self._answering.discard)
 
-    async def _take(self, store: Store, batch: Batch) -> list[str]:
-        """Writes what is later than what is there. Returns who has asked."""
+    async def _take(self, store: Store, batch: Batch, most: int | None = None) -> list[str]:
+        """Writes what is later than what is there, and rejects what could not be told to anybody. Returns who asks.
+
+        most: octets of a message that the network takes: routers have added to what has come."""
         changes, asked = Changes(), []
         formats = batch.other_formats
         for index, payload in enumerate(batch.payloads):
             found = read(payload) if index not in formats else None
             if found is None or found.ended:
+                continue
+            if most is not None and len(payload) > most:
+                text = f"with what routers add it has {len(payload)} bytes, and a retained message {most} at most"
+                batch[index].reject(MESSAGE_SIZE_EXCEEDED, text)
                 continue
             if found.asked:
                 asked.append(found.asked)
@@ -115,6 +122,11 @@ class RetainedStore:
 
     async def _answer(self, store: Store, publisher: Publisher, who: str) -> None:
         """Says all that is here. What is published meanwhile has a later stamp, and comes by itself."""
-        payloads = [payload for _, payload in await store.scan(PREFIX)]
+        most = publisher.max_message_bytes
+        found = [payload for _, payload in await store.scan(PREFIX)]
+        payloads = [payload for payload in found if most is None or len(payload) <= most]
+        if len(payloads) < len(found):  # the routers' limit was another one
+            text = "{count} messages have more than the {most} bytes that routers take, and are told to nobody"
+            self._log.error("retained_too_large", text, count=len(found) - len(payloads), most=most)
         await publisher.put_payloads([*payloads, end(who, self._name)])
         self._log.info("retained_answered", "{who} has asked: {count} topics", who=who, count=len(payloads))

@@ -12,6 +12,7 @@ commands that never answer Prometheus take words from the tables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
@@ -102,6 +103,9 @@ def number(value: float) -> list[Row]:
     return [((), (value,))]
 
 
+_NO_VERSION: Final = re.compile(r"version=(?![0-9]{1,4}(\.[0-9]{1,4}){2} *(;|,|\Z))[^;,]*")  # the library fails at it
+
+
 def exposition(
     table: Iterable[Metric[S]], source: S, accept: str, others: Iterable[Family] = ()
 ) -> tuple[str, Iterator[str]]:
@@ -109,7 +113,7 @@ def exposition(
     a few lines, each of which takes microseconds."""
     from prometheus_client.exposition import choose_encoder
 
-    encode, content_type = choose_encoder(accept)
+    encode, content_type = choose_encoder(_NO_VERSION.sub("", accept))
 
     def encoded(family: Family) -> str:  # OpenMetrics ends with a line of its own, once
         return encode(_Only(family)).decode().removesuffix(END_OF_OPENMETRICS)

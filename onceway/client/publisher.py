@@ -117,6 +117,12 @@ class Publisher:
         """How many messages `put_nowait` would take now."""
         return max(0, self._room)
 
+    @property
+    def max_message_bytes(self) -> int | None:
+        """The largest message that the router takes, as octets of AMQP.  None: of any size, or it has not said so."""
+        link = self._link.link
+        return None if link is None else link.remote_max_message_size or None
+
     async def send(self, body: Body, *, timeout_s: float | None = None) -> None:
         """Publishes a message; returns when every subscriber has accepted it and it is settled.
 
@@ -253,9 +259,8 @@ class Publisher:
         return self._checked(encode_body(body))
 
     def _checked(self, payload: bytes) -> bytes:
-        link = self._link.link
-        limit = None if link is None else link.remote_max_message_size
-        if limit and len(payload) > limit:
+        limit = self.max_message_bytes
+        if limit is not None and len(payload) > limit:
             raise UsageError(f"a message of {len(payload)} bytes exceeds what the router takes, {limit}")
         return payload
 

@@ -392,7 +392,7 @@ class ClientConnection(BaseConnection):
                 chosen = subscriber.selection
                 assert chosen is None or isinstance(chosen, Selection)
                 if chosen is not None:
-                    admission.check_filters(subscriber, chosen.asked)
+                    admission.check_filters(subscriber, chosen)
                 subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)

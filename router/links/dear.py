@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+MOST_STEPS: Final = 1 << 16
+"""Of one search in a value, as that of a pattern or regular expression: characters of both, multiplied; some 65 us."""
+SEARCH_BYTES: Final = 512  # of filters, which take as long
+
 
 class TooDear(Exception):
     """What a filter would do about one message takes more steps than it may.

@@ -21,7 +21,7 @@ from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong, place_of
 from router import names
 from router.core.ports import Needs, Outcome, Places, Unwanted
-from router.links.dear import TooDear
+from router.links.dear import SEARCH_BYTES, TooDear
 
 Wants = Callable[[Glance], bool]
 Told = Callable[[str, bool], None]
@@ -30,9 +30,9 @@ Told = Callable[[str, bool], None]
 MOST_FILTERS: Final = 16
 MOST_BYTES: Final = 16 << 10  # they are kept as long as the link
 MOST_TOGETHER: Final = 80_000
-"""Bytes of the filters of all subscriptions of an address at one router that each message asks: some 10 ms."""
-MOST_WORDS: Final = 20_000  # of a pattern of words, times those of a subject
-LONGEST_SUBJECT: Final = 256  # words: where a longer one takes too many steps, the message is at fault
+"""Bytes of the filters of all subscriptions of an address at one router that one message asks: some 10 ms."""
+FREE_BYTES: Final = 128  # of filters that only messages with one value ask: as much as to send such a message takes
+MOST_WORDS: Final = 1 << 13  # of a subject that patterns of words read
 MOST_PARTITIONS: Final = 65_536
 _FIELDS: Final = {
     "message-id": "message_id",
@@ -70,7 +70,8 @@ class Selection:
     __slots__ = ("_begins", "_by_head", "_most_bytes", "_wanted", "_wants", "asked", "needs", "told")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int, asked: int = 0) -> None:
-        """most_bytes: the receiver's max-message-size; 0: any. asked: bytes of the filters that each message asks."""
+        """most_bytes: the receiver's max-message-size; 0: any. asked: bytes of the filters, as `asked_of` counts them:
+        each message asks them, or each that has what it `needs`."""
         self._wants = wants
         self.asked = asked
         self.told: Told | None = None  # for the owner
@@ -181,13 +182,18 @@ def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mappi
 
 
 def asked_of(applied: Mapping[str, Any], wants: Sequence[Wants]) -> int:
-    """Bytes of the filters that each message asks: not of those that say by one look whether they may want it."""
-    quick = (_Partition, _Selector)
-    return sum(
-        len(encode_value(value))
-        for value, each in zip(applied.values(), wants, strict=False)
-        if not isinstance(each, quick) or (isinstance(each, _Selector) and each.needs is None)
-    )
+    """Bytes of the filters that a message asks, with what searches count for; not of partitions, and FREE_BYTES less
+    where one look at a message says whether it may be wanted."""
+    asked = free = 0
+    for value, each in zip(applied.values(), wants, strict=False):
+        if isinstance(each, _Partition):
+            continue
+        asked += len(encode_value(value))
+        if isinstance(each, _Selector | _Predicate):
+            asked += SEARCH_BYTES * each.searches
+        if isinstance(each, _Selector) and each.needs is not None:
+            free = FREE_BYTES
+    return max(0, asked - free)
 
 
 def publisher_of(glance: Glance) -> tuple[str, str] | None:
@@ -214,10 +220,13 @@ def _selector(value: Any, container: str) -> Wants:
 class _Selector:
     """Whether a selector selects a message. `needs`: what the message must have for that, where it is one value."""
 
-    __slots__ = ("_evaluate", "needs")
+    __slots__ = ("_evaluate", "needs", "searches")
 
-    def __init__(self, evaluate: Callable[[Callable[[str], Any]], Any], needs: tuple[str, Any] | None) -> None:
+    def __init__(
+        self, evaluate: Callable[[Callable[[str], Any]], Any], needs: tuple[str, Any] | None, searches: int
+    ) -> None:
         self._evaluate = evaluate
+        self.searches = searches
         self.needs = None if needs is None else Needs(needs[0], _place(needs[1]))
 
     def __call__(self, glance: Glance) -> bool:
@@ -237,15 +246,23 @@ def _place(value: Any) -> str | bytes:
 
 
 def _predicate(value: Any, container: str) -> Wants:
-    """A predicate of the metadata edge, on application properties: a null one is one that is not there."""
     from router.links.predicate import Predicate  # as for selectors
 
-    matches = Predicate(_text(value)).matches
+    predicate = Predicate(_text(value))
+    return _Predicate(predicate.matches, predicate.searches)
 
-    def wants(glance: Glance) -> bool:
-        return matches({key: each for key, each in glance.application_properties.items() if each is not None})
 
-    return wants
+class _Predicate:
+    """A predicate of the metadata edge, on application properties: a null one is one that is not there."""
+
+    __slots__ = ("_matches", "searches")
+
+    def __init__(self, matches: Callable[[Mapping[str, Any]], bool], searches: int) -> None:
+        self._matches = matches
+        self.searches = searches
+
+    def __call__(self, glance: Glance) -> bool:
+        return self._matches({key: each for key, each in glance.application_properties.items() if each is not None})
 
 
 def _header_of(glance: Glance, name: str) -> Any:
@@ -282,24 +299,37 @@ def _topic(value: Any, container: str) -> Wants:
         subject = glance.properties.subject
         if subject is None:
             return False
-        said = subject.split(".")
-        if len(words) * len(said) > MOST_WORDS:
-            text = f"a subject of {len(said)} words with a pattern of {len(words)}, {pattern!r:.60}"
-            raise TooDear(f"{text}: at most {MOST_WORDS} for both, multiplied", len(said) <= LONGEST_SUBJECT)
-        return matches_words(words, said)
+        count = subject.count(".") + 1
+        if count > MOST_WORDS:
+            raise TooDear(
+                f"a subject of {count} words with a pattern of words, {pattern!r:.60}: at most {MOST_WORDS}", False
+            )
+        return matches_words(words, places_of(subject), count)
 
     return wants
 
 
-def matches_words(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Says whether a pattern of words matches, in time proportional to the product of the lengths."""
-    reached = {0}  # how many words the pattern so far may have taken
+@lru_cache(maxsize=8)
+def places_of(subject: str) -> Mapping[str, int]:
+    """The words of a subject, each with its places: a bit for each of them."""
+    places: dict[str, int] = {}
+    for i, word in enumerate(subject.split(".")):
+        places[word] = places.get(word, 0) | 1 << i
+    return places
+
+
+def matches_words(pattern: Sequence[str], places: Mapping[str, int], count: int) -> bool:
+    """Says whether a pattern of words matches a subject of `count` words."""
+    all_of_them = (1 << count + 1) - 1
+    reached = 1  # bit i: the pattern so far may have taken i words
     for word in pattern:
         if word == "#":
-            reached = set(range(min(reached, default=0), len(words) + 1)) if reached else set()
+            reached = all_of_them & -(reached & -reached)  # the lowest one, and all above it
         else:
-            reached = {i + 1 for i in reached if i < len(words) and (word == "*" or words[i] == word)}
-    return len(words) in reached
+            reached = (reached if word == "*" else reached & places.get(word, 0)) << 1 & all_of_them
+        if not reached:
+            return False
+    return bool(reached >> count)
 
 
 def _properties(value: Any, container: str) -> Wants:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
 from router.links.crowd import Crowd
-from router.links.filters import MOST_TOGETHER
+from router.links.filters import MOST_TOGETHER, Selection
 
 if TYPE_CHECKING:
     from amqp10.performatives import Error
     from router.core.address import Address
     from router.core.core import Core
-    from router.core.ports import SubscriberAttach
+    from router.core.ports import Needs, SubscriberAttach
 
 # The names under which refusals are counted.
 HALF_OPEN: Final = "half_open"
@@ -96,6 +96,38 @@ class _Always:
         return False
 
 
+class Asked:
+    """Bytes of the filters of one address at one router.
+
+    Attributes:
+        together: The most that one message can ask.
+    """
+
+    __slots__ = ("_of", "together")
+
+    def __init__(self) -> None:
+        self.together = 0
+        self._of: dict[str | None, dict[str | bytes, int]] = {}  # property -> value -> bytes for who needs that
+
+    def would_be(self, needs: Needs | None, asked: int) -> int:
+        """`together`, with so many more."""
+        name, value = (None, b"") if needs is None else needs[:2]
+        of = self._of.get(name, {})
+        return self.together + max(0, of.get(value, 0) + asked - max(of.values(), default=0))
+
+    def add(self, needs: Needs | None, asked: int) -> None:
+        """So many more, or (negative) fewer."""
+        name, value = (None, b"") if needs is None else needs[:2]
+        of = self._of.setdefault(name, {})
+        before = max(of.values(), default=0)
+        of[value] = of.get(value, 0) + asked
+        if not of[value]:
+            del of[value]
+        if not of:
+            del self._of[name]
+        self.together += max(of.values(), default=0) - before
+
+
 class Admission:
     """The connections of one router, counted by user, and refusals, counted by limit."""
 
@@ -106,7 +138,7 @@ class Admission:
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
-        self.asked: dict[str, int] = {}  # address -> bytes of filters that each of its messages asks
+        self.asked: dict[str, Asked] = {}  # by address
         self.silent = 0  # clients that were disconnected, as nothing was heard of them
         self.room: Room = _Always()  # its owner sets it
 
@@ -161,21 +193,25 @@ class Admission:
         self.count_refusal(CONNECTIONS)
         return reason
 
-    def check_filters(self, attach: SubscriberAttach, asked: int) -> None:
+    def check_filters(self, attach: SubscriberAttach, selection: Selection) -> None:
         """Raises RemoteProtocolError if the filters of this subscription are too much for the messages of its address,
-        beside those of others. `asked`: their bytes."""
-        together = self.asked.get(attach.address, 0) + asked
-        if asked and together > MOST_TOGETHER:
+        beside those of others."""
+        if not selection.asked:
+            return
+        together = self.asked.get(attach.address, Asked()).would_be(selection.needs, selection.asked)
+        if together > MOST_TOGETHER:
             self.count_refusal(FILTERS)
-            text = f"limit filters: each message of {attach.address!r:.60} would ask filters of {together} bytes here"
-            remedy = f"at most {MOST_TOGETHER}; conditions such as name = 'value', alone or with AND, do not count"
+            text = f"limit filters: one message of {attach.address!r:.60} would ask filters of {together} bytes here"
+            remedy = f"at most {MOST_TOGETHER}; short conditions, name = 'value', alone or with AND, do not count"
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"{text}, {remedy}")
 
-    def filters_attached(self, address: str, asked: int) -> None:
-        """asked: bytes of filters that are asked from now on; less than 0: that are asked no more."""
-        together = self.asked[address] = self.asked.get(address, 0) + asked
-        if not together:
-            del self.asked[address]
+    def filters_attached(self, address: str, selection: Selection, *, attached: bool) -> None:
+        """They are asked from now on, or no more."""
+        if selection.asked:
+            of = self.asked.setdefault(address, Asked())
+            of.add(selection.needs, selection.asked if attached else -selection.asked)
+            if not of.together:
+                del self.asked[address]
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""

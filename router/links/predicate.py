@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
+from router.links.dear import MOST_STEPS
+
 Value = str | int | float | bool
 Metadata = Mapping[str, Value]
 Matches = Callable[[Metadata], bool]
@@ -23,7 +25,6 @@ Needs = tuple[str, frozenset[str]]
 
 MOST_CHARACTERS: Final = 8192
 MOST_PROGRAM: Final = 1_000  # instructions of all regular expressions together
-MOST_STEPS: Final = 4_000_000  # octets of a value, for each instruction: RE2 takes 1 to 3 ns for one at the worst
 KNOWN: Final = 64  # values whose result one `like` keeps
 KNOWN_CHARACTERS: Final = 256  # no longer ones
 MOST_WORDS: Final = 1600
@@ -81,6 +82,7 @@ class Predicate:
         keys: The keys that it names. Nothing else of the metadata can change its result.
         matches: Says whether metadata match it. They do where to look for that would take too long: a value with more
             octets than `MOST_STEPS` divided by the instructions of the regular expressions.
+        searches: Whether it has regular expressions.
         matches_nothing: Whether a publisher with none of its keys matches.
         needs: A key and values of which it must have one for the predicate to match; None: there is no such key.
 
@@ -88,7 +90,7 @@ class Predicate:
         PredicateError: What was written is no predicate.
     """
 
-    __slots__ = ("keys", "matches", "matches_nothing", "needs", "text")
+    __slots__ = ("keys", "matches", "matches_nothing", "needs", "searches", "text")
 
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
@@ -110,6 +112,7 @@ class Predicate:
         self.keys = frozenset(node.keys)
         self.matches = _bounded(node.matches) if node.expressions else node.matches
         self.needs = node.needs
+        self.searches = bool(node.expressions)
         self.matches_nothing = node.matches({})
 
 

@@ -4,7 +4,7 @@
 
 The parser is lark's, LALR(1). A condition is compiled to nested functions of a message's `lookup`. They return True,
 False, or None for unknown (three-valued logic); a selector selects what is True. `like` is matched piece by piece, in
-time proportional to the value, since strangers write patterns.
+time proportional to the value, or in MOST_STEPS, since strangers write patterns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
-from router.links.dear import TooDear
+from router.links.dear import MOST_STEPS, TooDear
 
 Lookup = Callable[[str], Any]
 """Name of a property -> its value, None where the message has none."""
@@ -27,9 +27,7 @@ Evaluate = Callable[[Lookup], Any]
 MOST_CHARACTERS: Final = 8192
 MOST_WORDS: Final = 1600
 """Names, values, signs and words: to parse one takes some 10 us, and all is parsed in one turn."""
-MOST_COMPARED: Final = 1 << 21
-"""Characters of a value times those of a piece of a pattern that has `_`, as it is tried at each place: some 10 ms."""
-LONGEST_COMPARED: Final = 1 << 16
+LONGEST_COMPARED: Final = 1 << 11
 """Characters of a value: where a longer one takes too many steps, the message is at fault, and not the pattern."""
 MOST_DEPTH: Final = 100  # evaluation is recursive
 
@@ -99,9 +97,9 @@ class SelectorError(ValueError):
     """What was written is no selector: the text names line and column, counted from 1."""
 
 
-def compile_selector(text: str) -> tuple[Evaluate, tuple[str, Any] | None]:
+def compile_selector(text: str) -> tuple[Evaluate, tuple[str, Any] | None, int]:
     """Compiles a selector. Returns with it a property and the value that it must have for the selector to select
-    (`name = literal`, alone or with AND); None: there is no such one.
+    (`name = literal`, alone or with AND); None: there is no such one. And how many searches of MOST_STEPS it takes.
 
     Raises:
         SelectorError: It is no selector.
@@ -115,24 +113,31 @@ def compile_selector(text: str) -> tuple[Evaluate, tuple[str, Any] | None]:
         node: _Node = _parser().parse(text)  # type: ignore[assignment]  # what `_Builder` makes
     except UnexpectedInput as error:
         raise _unexpected(error, text) from None
-    return node.evaluate, node.needs
+    return node.evaluate, node.needs, node.cost.searches
+
+
+class _Cost(NamedTuple):
+    """searches: LIKE with a pattern that is tried at each place of a value."""
+
+    depth: int = 1
+    searches: int = 0
 
 
 class _Node(NamedTuple):
     """A part of a selector: a property has a `key`, a constant a `constant`."""
 
     evaluate: Evaluate
-    depth: int = 1
+    cost: _Cost = _Cost()
     key: str | None = None
     constant: str | int | float | bool | None = None
     needs: tuple[str, Any] | None = None
 
 
-def _deeper(*nodes: _Node) -> int:
-    depth = 1 + max(node.depth for node in nodes)
+def _deeper(*nodes: _Node, searches: int = 0) -> _Cost:
+    depth = 1 + max(node.cost.depth for node in nodes)
     if depth > MOST_DEPTH:
         raise SelectorError(f"it is nested deeper than {MOST_DEPTH}")
-    return depth
+    return _Cost(depth, searches + sum(node.cost.searches for node in nodes))
 
 
 def _is_number(value: object) -> bool:
@@ -216,7 +221,7 @@ class _Builder(Transformer[Token, _Node]):
         return _Node(lambda lookup: _negated(evaluate(lookup)), _deeper(node))
 
     def nested(self, node: _Node) -> _Node:
-        return node._replace(depth=_deeper(node))
+        return node._replace(cost=_deeper(node))
 
     def compared(self, left: _Node, sign: Token, right: _Node) -> _Node:
         name, a, b = str(sign), left.evaluate, right.evaluate
@@ -257,13 +262,13 @@ class _Builder(Transformer[Token, _Node]):
         mark = None if escape is None else _unquoted(escape)
         if mark is not None and len(mark) != 1:
             raise SelectorError(f"{_place(escape)}the escape must be one character, not {escape!s:.60}")
-        matches = _like(_unquoted(pattern), mark)
+        matches, searches = _like(_unquoted(pattern), mark)
 
         def evaluate(lookup: Lookup) -> bool | None:
             value = of(lookup)
             return None if value is None else isinstance(value, str) and matches(value)
 
-        return _Node(evaluate, _deeper(node))
+        return _Node(evaluate, _deeper(node, searches=searches))
 
     def not_like(self, node: _Node, pattern: Token, escape: Token | None = None) -> _Node:
         return self.negation(self.like(node, pattern, escape))
@@ -329,8 +334,10 @@ def _joined(parts: Sequence[Evaluate], *, decisive: bool) -> Evaluate:
     return evaluate
 
 
-def _like(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """The pieces between `%` are searched one behind the other; `_` is any character."""
+def _like(pattern: str, escape: str | None) -> tuple[Callable[[str], bool], bool]:
+    """The pieces between `%` are searched one behind the other; `_` is any character. Returns with it whether one that
+    has `_` is searched. All of these take as many steps as the longest does, as each begins where the one before it was
+    found."""
     pieces, at = [""], 0
     texts: list[str | None] = [""]  # None: it has `_`
     while at < len(pattern):
@@ -354,7 +361,7 @@ def _like(pattern: str, escape: str | None) -> Callable[[str], bool]:
             texts[-1] = text + character
     first, *middle = [re.compile(piece, re.DOTALL) for piece in pieces]
     if not middle:
-        return lambda value: first.fullmatch(value) is not None
+        return (lambda value: first.fullmatch(value) is not None), False
     last = re.compile(f"(?:{pieces[-1]})\\Z", re.DOTALL)
     shortest = sum(1 for _ in re.finditer(r"\\.|.", pieces[-1], re.DOTALL))  # characters that the last piece takes
 
@@ -370,16 +377,16 @@ def _like(pattern: str, escape: str | None) -> Callable[[str], bool]:
                     return False
                 continue
             size = len(piece.pattern)
-            if len(value) * size > MOST_COMPARED:
+            if len(value) * size > MOST_STEPS:
                 what = f"a value of {len(value)} characters with a piece of {size} of LIKE {pattern!r:.60}"
-                raise TooDear(f"{what}: at most {MOST_COMPARED} for both, multiplied", len(value) <= LONGEST_COMPARED)
+                raise TooDear(f"{what}: at most {MOST_STEPS} for both, multiplied", len(value) <= LONGEST_COMPARED)
             found = piece.search(value, end)
             if found is None:
                 return False
             end = found.end()
         return len(value) - shortest >= end and last.match(value, len(value) - shortest) is not None
 
-    return matches
+    return matches, None in texts[1:-1]
 
 
 def _named(name: Token) -> str:

@@ -102,8 +102,8 @@ class SubscriberLink:
     """One attached (or attaching) subscription: the core's SubscriberPort."""
 
     __slots__ = (
-        "_allowance", "_asked", "_expires", "_modes", "_size", "_unheard", "_write", "answered", "attach", "connection",
-        "counters", "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
+        "_allowance", "_expires", "_modes", "_selection", "_size", "_unheard", "_write", "answered", "attach",
+        "connection", "counters", "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
     )  # fmt: skip
 
     def __init__(self, connection: BaseConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
@@ -123,7 +123,7 @@ class SubscriberLink:
         self.expiry_policy = attach.expiry_policy
         self._unheard = self.queue and attach.epoch is None and attach.unsettled is not None  # protocol 16.8
         self._modes = modes
-        self._asked = 0  # bytes of its filters that each message asks
+        self._selection: Selection | None = None  # its filters, while they count
         self._size = MAX_BURST_BYTES // MAX_BURST  # of a transfer, with its frame
         self._allowance = MAX_BURST
         self._write = connection.writes
@@ -131,9 +131,8 @@ class SubscriberLink:
     def filtered_by(self, selection: Selection) -> None:
         """Its filters, once it is attached; until it is detached they count towards those of its address."""
         selection.told = self._passed_by_unread
-        self._asked = selection.asked
-        if self._asked:
-            self.connection.router.admission.filters_attached(self.attach.address, self._asked)
+        self._selection = selection
+        self.connection.router.admission.filters_attached(self.attach.address, selection, attached=True)
 
     def _passed_by_unread(self, why: str, own: bool) -> None:
         """A message was passed by, as the filters take too many steps for it, or cannot be asked."""
@@ -433,9 +432,9 @@ class SubscriberLink:
         self.detached = True
         self.connection.unwatch(self)
         self.connection.forget(self)
-        if self._asked:
-            self.connection.router.admission.filters_attached(self.attach.address, -self._asked)
-            self._asked = 0
+        if self._selection is not None:
+            self.connection.router.admission.filters_attached(self.attach.address, self._selection, attached=False)
+            self._selection = None
 
 
 def _bare_at(payload: bytes) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from onceway.base.metrics import Metric, exposition
 from onceway.operate.metrics import TABLE, Scrape
 from onceway.operate.status import Sums, summarize
@@ -42,6 +44,12 @@ def test_units_are_told_to_those_who_understand_them() -> None:
     assert "# UNIT onceway_received_bytes bytes" in told
     assert "onceway_clock_seconds 1700000000.25" in told
     assert told[-1] == "# EOF"
+
+
+@pytest.mark.parametrize("version", ["x", "1.0.", "", "1.0.0\udcff", "9" * 5000, "1.0.0.0", "\u00b2.0.0"])
+def test_a_version_that_there_is_not_is_none(version: str) -> None:
+    assert lines(CountersByAddress(), f"application/openmetrics-text; version={version};q=1")[-1] == "# EOF"
+    assert lines(CountersByAddress(), f"text/plain;version={version}, */*")[-1] != "# EOF"
 
 
 def test_a_metric_of_a_kind_has_the_suffix_of_that_kind() -> None:

@@ -20,6 +20,7 @@ from router.links.filters import (
     asked_of,
     matches_words,
     partition_of,
+    places_of,
     read_filters,
 )
 from router.links.predicate import _re2
@@ -102,7 +103,9 @@ def test_a_topic_pattern_has_words(pattern: str, subject: str | None, matches: b
 
 
 def test_a_pattern_of_many_words_takes_no_exponential_time() -> None:
-    assert not matches_words(["#", "a"] * 300 + ["b"], ["a"] * 600)
+    subject = ".".join(["a"] * 600)
+    assert not matches_words(["#", "a"] * 300 + ["b"], places_of(subject), 600)
+    assert matches_words(["#", "a"] * 300 + ["#"], places_of(subject), 600)
 
 
 def test_property_filters_compare_each_field() -> None:
@@ -359,9 +362,8 @@ DEAR_WORDS = ".".join(["#", "a"] * 100)
 @pytest.mark.parametrize(
     ("name", "value", "said", "own"),
     [
-        (SELECTOR, LONG_PIECE, message(text="a" * 10_000), True),
+        (SELECTOR, LONG_PIECE, message(text="a" * 1_000), True),
         (SELECTOR, LONG_PIECE, message(text="a" * 100_000), False),
-        (TOPIC, DEAR_WORDS, message(Properties(subject="a." * 200)), True),
         (TOPIC, DEAR_WORDS, message(Properties(subject="a." * 10_000)), False),
         (SELECTOR, "p1 = 1 OR p2 = 2", message(**{f"p{i}": i for i in range(5_000)}), False),
     ],
@@ -382,7 +384,7 @@ def test_a_message_that_takes_a_filter_too_many_steps_passes_by_and_that_is_told
 def test_a_pattern_without_underscores_is_searched_in_any_value() -> None:
     assert lets_through(SELECTOR, "text LIKE '%needle%'", message(text="x" * 3_000_000 + "needle"))
     assert not lets_through(SELECTOR, "text LIKE '%needle%less%'", message(text="x" * 3_000_000 + "needle"))
-    assert lets_through(SELECTOR, "text LIKE '%n__dle%'", message(text="x" * 100_000 + "needle"))
+    assert lets_through(SELECTOR, "text LIKE '%n__dle%'", message(text="x" * 10_000 + "needle"))
     assert lets_through(SELECTOR, "text LIKE 'a%b%b%c'", message(text="a b b c"))
     assert not lets_through(SELECTOR, "text LIKE 'a%b%b%c'", message(text="a b c"))
 
@@ -391,6 +393,8 @@ def test_a_pattern_without_underscores_is_searched_in_any_value() -> None:
     ("name", "value", "counts"),
     [
         (SELECTOR, "a = 'b' AND c LIKE '%d%'", False),
+        (SELECTOR, "a = 'b' AND c LIKE '%d_e%'", True),
+        (SELECTOR, f"a = 'b' AND c LIKE '%{'d' * 200}%'", True),
         (SELECTOR, "a = 'b' OR c LIKE '%d%'", True),
         (names.PARTITION, [0, 3], False),
         (TOPIC, "a.*", True),

@@ -137,7 +137,7 @@ def test_regular_expressions_have_a_bound_together() -> None:
 
 def test_a_value_that_takes_too_long_to_search_counts_as_a_match() -> None:
     """Nothing is lost by it, whether the predicate wants it or not."""
-    large, small = "x" * MOST_STEPS, "x" * 1_000
+    large, small = "x" * MOST_STEPS, "x" * 100
     for text, matches in (("a like 'x.{50}y'", False), ("not a like 'x.{50}y'", True)):
         predicate = Predicate(text)
         assert predicate.matches({"a": large})
@@ -153,7 +153,7 @@ def test_a_long_chain_is_a_predicate() -> None:
 def test_no_regular_expression_keeps_the_edge_busy() -> None:
     predicate = Predicate("k like '(a+)+$'")
     before = time.process_time()
-    assert not predicate.matches({"k": "a" * 10_000 + "b"})  # Python's own would need 2**10000 steps
+    assert not predicate.matches({"k": "a" * 5_000 + "b"})  # Python's own would need 2**5000 steps
     assert time.process_time() - before < 5
 
 

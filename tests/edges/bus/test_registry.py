@@ -15,7 +15,7 @@ from edges.bus import registry
 from edges.bus.core import Bus
 from edges.bus.edge import Edge
 from edges.bus.options import BusOptions
-from edges.bus.registry import SUBSCRIBERS, Registry
+from edges.bus.registry import SUBSCRIBERS, Missing, Registry
 from edges.bus.rules import Wish
 from edges.bus.server import BusServer
 from edges.store import Batch, StoreFull
@@ -91,6 +91,17 @@ async def test_who_was_subscribed_to_a_topic_that_an_edge_deleted_and_died_is_no
     assert edge.bus.topics_of(mail) == []
     await edge.registry.claim("orders", "other", "other")
     assert edge.bus.topics_of(mail) == []
+    await edge.stop()
+
+
+async def test_what_is_asked_about_topics_and_tokens_that_there_are_not_leaves_nothing(tmp_path: Path) -> None:
+    edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+    await edge.start()
+    for number in range(100):
+        with pytest.raises(Missing):
+            await edge.registry.delete_topic(f"{number}", lambda _: True)
+        await edge.registry.delete_token(f"{number}")
+    assert not len(edge.registry._turns)
     await edge.stop()
 
 

@@ -126,3 +126,8 @@ def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pyt
     assert found.pop(("GET", "/pulse")) == 500
     assert len(found) >= 18
     assert set(found.values()) == {503}
+
+
+@pytest.mark.parametrize("shown", ["Basic \udcff", "Basic \u00e4", "Basic eA", "Basic /w==", "Basic 7aCA"])
+def test_a_header_that_is_no_text_in_base64_names_nobody(shown: str) -> None:
+    assert server._user(shown) is None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
@@ -120,6 +121,28 @@ async def test_what_an_edge_cannot_take_is_answered_and_the_connection_goes_on(
         client.publish(p, {"a": "1"}, 2)
         assert await client.receive() == ("diff", {p}, set())
         assert await client.receive() == ("message", p, {"a": "1"}, 2)
+
+
+def test_clients_say_no_more_at_once_than_the_routers_take(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with edge(network, "e") as served, Raw(served.port, "a", "msgpack") as client:
+            assert served.max_message_bytes < 256 << 10
+            client.publish(str(uuid4()), {"a": "1"}, bytes(300_000))
+            kind, text, *_ = await client.receive()
+            assert (kind, text) == (
+                "error",
+                f"a message has at most {served.max_message_bytes} bytes here (--max-message)",
+            )
+            async with Raw(served.port, "a", "msgpack") as other:
+                other.subscribe("has a")
+                assert (await other.receive())[0] == "diff"
+                other.publish(p := str(uuid4()), {"a": "1"}, bytes(served.max_message_bytes - 100))
+                assert await other.receive() == ("diff", {p}, set())
+                assert (await other.receive())[0] == "message"
+
+    with LiveNetwork(tmp_path, settings={"max_message_size": "256KiB"}) as network:
+        network.start()
+        play(story())
 
 
 async def test_a_publisher_is_there_as_long_as_one_connection_is(network: LiveNetwork) -> None:

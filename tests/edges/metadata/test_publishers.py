@@ -25,8 +25,9 @@ from edges.metadata.exchange import (
     NetworkPublishers,
     TooManyKeys,
     TooMuch,
+    read,
 )
-from edges.metadata.registry import Registry
+from edges.metadata.registry import Query, Registry
 from router.links.predicate import Predicate
 
 TEXTS = [
@@ -60,27 +61,27 @@ def test_only_predicates_that_name_a_changed_key_are_evaluated_again() -> None:
     room, unit = Counted("has Room"), Counted("Unit = 's'")
     registry.watch(room, "r")
     registry.watch(unit, "u")
-    registry.put("p", metadata := {"Room": "410"}, (), diffs := {})
+    list(registry.put("p", metadata := {"Room": "410"}, (), diffs := {}))
     assert [(query.predicate, diff) for query, diff in diffs.items()] == [(room, (["p"], []))]
     assert (room.evaluated, unit.evaluated) == (1, 0)
     metadata["Unit"] = "s"
-    registry.put("p", metadata, ["Unit"], {})
+    list(registry.put("p", metadata, ["Unit"], {}))
     assert (room.evaluated, unit.evaluated) == (1, 1)
 
 
 def test_a_new_publisher_is_matched_with_predicates_on_what_it_lacks() -> None:
     registry = Registry()
     query = registry.watch(Predicate("not has Room"), "w")
-    registry.put("p", {"Unit": "s"}, (), {})
+    list(registry.put("p", {"Unit": "s"}, (), {}))
     assert list(query.members) == ["p"]
 
 
 def test_no_diff_where_nothing_changes() -> None:
     registry = Registry()
     registry.watch(Predicate("has Room"), "w")
-    registry.put("p", metadata := {"Room": "410"}, (), {})
+    list(registry.put("p", metadata := {"Room": "410"}, (), {}))
     metadata["Room"] = "411"
-    registry.put("p", metadata, ["Room"], diffs := {})
+    list(registry.put("p", metadata, ["Room"], diffs := {}))
     assert diffs == {}
 
 
@@ -89,7 +90,7 @@ def test_subscribers_with_one_predicate_share_it() -> None:
     first, second = Counted("has Room"), Counted("has Room")
     query = registry.watch(first, 1)
     assert registry.watch(second, 2) is query
-    registry.put("p", {"Room": "1"}, (), {})
+    list(registry.put("p", {"Room": "1"}, (), {}))
     assert (first.evaluated, second.evaluated) == (1, 0)
     registry.unwatch(query, 1)
     assert registry.queries == 1
@@ -102,13 +103,13 @@ def test_subscribers_with_one_predicate_share_it() -> None:
 def test_a_new_predicate_looks_at_some_publishers_at_a_time() -> None:
     registry = Registry()
     for number in range(5):
-        registry.put(f"{number}", {"a": f"{number % 2}"}, (), {})
+        list(registry.put(f"{number}", {"a": f"{number % 2}"}, (), {}))
     query = registry.begin(Predicate("a = '0'"), "w")
     assert not registry.test(query, "w", 2)
     assert not query.watchers
-    registry.put("1", {"a": "0"}, ["a"], {})  # it was looked at
-    registry.put("4", {"a": "1"}, ["a"], {})  # it was not
-    registry.put("new", {"a": "0"}, (), {})
+    list(registry.put("1", {"a": "0"}, ["a"], {}))  # it was looked at
+    list(registry.put("4", {"a": "1"}, ["a"], {}))  # it was not
+    list(registry.put("new", {"a": "0"}, (), {}))
     registry.remove("2", {})
     registry.check_invariants()
     assert not registry.test(query, "w", 2)
@@ -120,7 +121,7 @@ def test_a_new_predicate_looks_at_some_publishers_at_a_time() -> None:
 def test_who_no_longer_waits_for_a_predicate_takes_it_with_him() -> None:
     registry = Registry()
     for number in range(3):
-        registry.put(f"{number}", {"a": "1"}, (), {})
+        list(registry.put(f"{number}", {"a": "1"}, (), {}))
     query = registry.begin(Predicate("has a"), "w")
     assert not registry.test(query, "w", 1)
     registry.unwatch(query, "w")
@@ -184,6 +185,60 @@ def test_a_publisher_has_so_many_keys_and_no_more() -> None:
     assert local.waiting_bytes == before
 
 
+def test_predicates_that_search_are_evaluated_one_by_one_and_others_may_have_turns() -> None:
+    local, network = LocalPublishers("e", 1, lambda: 1), NetworkPublishers("e", 1, 0.0)
+    network.joined = True
+    watch = network.registry.watch
+    queries = [watch(Predicate(f"a like 'b|x{n}'"), "w") for n in range(20)]
+    left = watch(Predicate("a like 'b|x99'"), "left")
+    local.publish({}, "p", {"a": "b"}, b"\xc0")
+    steps = network.hear(read(body_of(local, 0.0)), 0.0)
+    told: dict[Query, Any] = {}
+    parts = 0
+    for outputs in steps:
+        parts += 1
+        if parts == 10:
+            network.registry.unwatch(left, "left")
+            late = watch(Predicate("a = 'b'"), "late")
+            assert list(late.members) == ["p"]
+        for output in outputs:
+            if isinstance(output, dict):
+                assert not told.keys() & output.keys()
+                told |= output
+    assert parts > 20
+    assert told == dict.fromkeys(queries, (["p"], []))
+    network.registry.check_invariants()
+
+
+def test_publishers_of_an_edge_that_leaves_go_in_parts() -> None:
+    local, network = LocalPublishers("e", 1, lambda: 1), NetworkPublishers("f", 1, 0.0)
+    for number in range(1000):
+        local.publish({}, f"{number}", {"a": "b"}, b"\xc0")
+    while local.waits:
+        network.receive(body_of(local, 0.0), 0.0)
+    query = network.registry.watch(Predicate("has a"), "w")
+    local.leave()
+    gone = [len(output[query][1]) for outputs in network.hear(read(body_of(local, 0.0)), 0.0) for output in outputs]  # type: ignore[index]
+    assert sum(gone) == 1000
+    assert max(gone) < 100
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\U0001f41d"])
+def test_all_metadata_of_a_publisher_have_room_in_one_message(character: str) -> None:
+    local = LocalPublishers("e", 1, lambda: 1, most=100_000)
+    known: dict[str, None] = {}
+    with pytest.raises(TooMuch, match="more than 100000 octets of metadata"):
+        for number in range(1000):
+            local.publish(known, "p", {f"{number}{character}": character * 1000}, b"\xc0")
+    local.publish(known, "p", {f"0{character}": None}, b"\xc0")
+    while local.waits:
+        local.message(0.0)
+    local.tell("asker")
+    out = local.message(0.0)
+    assert out is not None
+    assert 50_000 < len(out.body) < 100_100
+
+
 def body_of(local: LocalPublishers, now: float) -> bytes:
     out = local.message(now)
     assert out is not None
@@ -216,9 +271,9 @@ def test_an_edge_that_is_silent_has_gone_and_is_back_when_it_is_heard() -> None:
     network.receive(body_of(other, 0.0), 0.0)
     assert (list(query.members), network.edges) == (["p"], ("e", "f"))
     assert other.message(ALIVE_S / 2) is None
-    assert network.tick(SILENCE_S - 1) == []
-    assert network.tick(SILENCE_S) == [{query: ([], ["p"])}]
-    assert network.tick(SILENCE_S + 1) == []
+    assert list(network.tick(SILENCE_S - 1)) == []
+    assert list(network.tick(SILENCE_S)) == [[{query: ([], ["p"])}]]
+    assert list(network.tick(SILENCE_S + 1)) == []
     assert network.receive(body_of(other, SILENCE_S + 2), SILENCE_S + 2) == [{query: (["p"], [])}]
 
 
@@ -226,7 +281,7 @@ def test_an_edge_that_was_forgotten_makes_the_others_join_again() -> None:
     network, other = NetworkPublishers("e", 1, 0.0), LocalPublishers("f", 1, lambda: 1)
     network.receive(body_of(other, 0.0), 0.0)
     network.joined = True
-    network.tick(FORGET_S)
+    list(network.tick(FORGET_S))
     assert isinstance(network.receive(body_of(other, FORGET_S), FORGET_S)[0], Lost)
 
 

@@ -21,9 +21,13 @@ class PipeNetworks(Networks[PipeNetwork]):
     data: Mapping[str, str] = {}  # store -> where its data is, if not in a directory of its own
 
     def __call__(
-        self, *routers: str, retention: Mapping[str, str] | None = None, **pipes: tuple[str, ...]
+        self,
+        *routers: str,
+        retention: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        **pipes: tuple[str, ...],
     ) -> PipeNetwork:
-        network = self.add(lambda directory: PipeNetwork(directory, routers, pipes, retention))
+        network = self.add(lambda directory: PipeNetwork(directory, routers, pipes, retention, settings=settings))
         network.data.update(self.data)
         return network.start_all()
 

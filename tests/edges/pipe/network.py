@@ -27,6 +27,7 @@ class PipeNetwork(LiveNetwork):
         pipes: Mapping[str, tuple[str, ...]],
         retention: Mapping[str, str] | None = None,
         store_metrics: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
         **options: object,
     ) -> None:
         stores = dict.fromkeys(store for names in pipes.values() for store in names)
@@ -42,7 +43,7 @@ class PipeNetwork(LiveNetwork):
         of_all = {"retention": retention, "store_metrics": store_metrics}
         addresses = [{**each, **{key: value for key, value in of_all.items() if value}} for each in addresses]
         links = [(one, other) for one, other in itertools.pairwise(names)]
-        super().__init__(directory, names, links, addresses, PATIENT, **options)  # type: ignore[arg-type]
+        super().__init__(directory, names, links, addresses, {**PATIENT, **(settings or {})}, **options)  # type: ignore[arg-type]
 
     def store_url(self, *stores: str) -> str:
         return ",".join(f"amqp://127.0.0.1:{self.ports[store]}" for store in stores or self.ports)

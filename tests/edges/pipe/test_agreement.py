@@ -116,6 +116,8 @@ class Topic:
 class Connection:
     """What a store sees of the network."""
 
+    max_message_bytes = None
+
     def __init__(self, world: World, store: str) -> None:
         self.world = world
         self._store = store

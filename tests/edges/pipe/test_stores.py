@@ -13,6 +13,7 @@ from edges.pipe import Reader, pull, push, reset
 from edges.pipe.log import open_log
 from edges.store import open_store
 from onceway.base.logs import logger
+from onceway.errors import DeliveryRejected
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork
@@ -34,6 +35,18 @@ async def test_what_is_pushed_is_at_every_store_when_push_returns(pipe_network: 
     await push(network.urls(), "jobs", b"new")
     for store in "stu":
         assert await everything(network, store) == [(21, b"new")]
+
+
+async def test_a_message_that_one_store_cannot_tell_another_is_rejected_and_the_next_one_is_stored(
+    pipe_network: PipeNetworks,
+) -> None:
+    most = 256 << 10
+    network = pipe_network("a", jobs=("s", "t"), settings={"max_message_size": "256KiB"})
+    with pytest.raises(DeliveryRejected, match=f"they tell each other {most} at most"):
+        await push(network.urls(), "jobs", bytes(most - 20))
+    await push(network.urls(), "jobs", bytes(most - 200))
+    await push(network.urls(), "jobs", b"behind")
+    assert [len(body) for _, body in await everything(network, "t")] == [most - 200, 6]  # type: ignore[arg-type]
 
 
 async def test_while_the_primary_is_down_pushes_wait_and_a_reader_goes_on_elsewhere(pipe_network: PipeNetworks) -> None:
