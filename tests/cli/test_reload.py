@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from onceway.cli import cli
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import COMMAND, called
 from tests.live import LiveNetwork, free_port, wait_until
 from tests.pki import Pki
 from tests.running import Program
@@ -44,7 +44,7 @@ class File:
         self.path.write_text(yaml.safe_dump(self.says))
 
     def onceway(self, *arguments: object) -> tuple[int, str, str]:
-        done = onceway(*arguments, env={"ONCEWAY_STATE_DIR": str(self.state)})
+        done = called(*arguments, env={"ONCEWAY_STATE_DIR": str(self.state)})
         return done.returncode, done.stdout, done.stderr
 
     def up(self, *options: str) -> Program:
@@ -134,6 +134,7 @@ def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_pa
             lambda: [line["pid"] for line in events(up, "router_started") if line["router"] == router][-1] != last,
             f"{router} to be started again",
         )
+        assert up.line() == "network test ready: 2 routers, 1 link"
 
     with file.up() as up:
         up.line()
@@ -184,7 +185,7 @@ def test_a_router_by_itself_follows_reload_and_sighup_and_names_who_does_not(tmp
         wait_until(lambda: "follows" in network["a"].log_tail(), "a to follow the file")
         before, after = (network[name].status()["file"] for name in "ba")
         assert before != after
-        done = onceway("reload", path, env={"ONCEWAY_STATE_DIR": str(tmp_path / "state")})
+        done = called("reload", path, env={"ONCEWAY_STATE_DIR": str(tmp_path / "state")})
         assert done.returncode == 0
         assert done.stdout == "added address more\nrouter a: follows the file\nrouter b: follows the file\n"
         assert network["b"].status()["file"] == after
