@@ -129,7 +129,6 @@ def test_a_failure_brings_it_again_with_a_raised_count_up_to_the_limit_and_a_rel
         run = s.seen(Transfers)[-1]
         assert run.tags == s.seen(Transfers)[0].tags
         header = Message.decode(run.payloads[0]).header
-        assert header is not None
         assert header.delivery_count == count
         assert not p.seen(Dispositions)
         accept(s, incoming, run.first_id, run.first_id, outcome, True)
@@ -219,7 +218,6 @@ def test_a_publisher_that_nobody_knows_cannot_resume_without_an_incarnation(clie
     assert p.answered(link).target is None
     detach = p.detached(link)
     assert detach.closed
-    assert detach.error is not None
     assert detach.error.condition == "onceway:publisher-unknown"
 
 
@@ -229,7 +227,6 @@ def test_an_old_epoch_is_refused_with_the_known_one(clients: Clients) -> None:
     old = clients.connect("p")
     link = old.sender(properties=epoch(4, onceway_incarnation=ULong(4)))
     error = old.detached(link).error
-    assert error is not None
     assert (error.condition, error.info) == ("amqp:link:stolen", {Symbol("onceway:epoch"): ULong(5)})
 
 
@@ -246,7 +243,6 @@ def test_a_second_attach_steals_at_once_and_only_plain_clients_see_it_closed(cli
     assert not clients.router.core.addresses["orders"].ingress.publishers
     clients.exchange()
     detach = first.detached(link)
-    assert detach.error is not None
     assert detach.error.condition == "amqp:link:stolen"
     assert detach.closed is not remembers
 
@@ -266,7 +262,6 @@ def test_a_subscription_is_stolen_likewise(clients: Clients, remembers: bool) ->
     link = first.receiver(properties=properties[0])
     second.receiver(properties=properties[1])
     detach = first.detached(link)
-    assert detach.error is not None
     assert detach.error.condition == "amqp:link:stolen"
     assert detach.closed is not remembers
 
@@ -331,7 +326,6 @@ def test_a_map_in_parts_without_epoch_is_not_implemented(clients: Clients) -> No
         client.sender(unsettled={b"1": None}, incomplete_unsettled=True),
     ):
         detach = client.detached(link)
-        assert detach.error is not None
         assert (detach.closed, detach.error.condition) == (True, "amqp:not-implemented")
 
 
