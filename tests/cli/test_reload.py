@@ -123,9 +123,11 @@ def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_pa
     waits = "changed trunks.key (none) -> network.key: needs a restart\n"
 
     def plan() -> str:
-        code, shown, said = file.onceway("reload", "--dry-run", file.path)
-        assert code == 0, said
-        return shown
+        """A router that has just been started again does not listen yet."""
+        done = wait_until(
+            lambda: (done := file.onceway("reload", "--dry-run", file.path))[0] == 0 and done, "both to be asked"
+        )
+        return str(done[1])
 
     def restart(router: str) -> None:
         (*_, last) = [line["pid"] for line in events(up, "router_started") if line["router"] == router]
@@ -134,7 +136,6 @@ def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_pa
             lambda: [line["pid"] for line in events(up, "router_started") if line["router"] == router][-1] != last,
             f"{router} to be started again",
         )
-        assert up.line() == "network test ready: 2 routers, 1 link"
 
     with file.up() as up:
         up.line()
