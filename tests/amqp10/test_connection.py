@@ -38,7 +38,6 @@ def test_open_carries_what_the_settings_say() -> None:
         }
     )
     opened = pair.server.remote_open
-    assert opened is not None
     assert (opened.container_id, opened.hostname) == ("client", "example")
     assert (opened.max_frame_size, opened.channel_max, opened.idle_time_out) == (4096, 7, 15_000)
     assert tuple(opened.offered_capabilities) == ("one", "two")
@@ -158,7 +157,6 @@ def test_what_comes_after_our_close_is_discarded() -> None:
 def test_a_second_open_is_an_error() -> None:
     wire = Wire()
     error = only(wire.send(Open("again")), ConnectionClosed).error
-    assert error is not None
     assert error.condition == ILLEGAL_STATE
     assert wire.read()[-1].error == error
 
@@ -167,7 +165,6 @@ def test_an_open_with_a_frame_size_below_the_minimum_is_an_error() -> None:
     wire = Wire(begun=False)
     wire.feed(AMQP_HEADER)
     error = only(wire.send(Open("wire", max_frame_size=511)), ConnectionClosed).error
-    assert error is not None
     assert error.condition == INVALID_FIELD
 
 
@@ -199,7 +196,6 @@ def test_a_peer_with_more_sessions_than_it_takes_itself_is_closed() -> None:
     wire.send(Open("wire", channel_max=0))
     wire.send(Begin(None, 0, 1, 1), channel=0)
     error = only(wire.send(Begin(None, 0, 1, 1), channel=1), ConnectionClosed).error
-    assert error is not None
     assert error.condition == RESOURCE_LIMIT_EXCEEDED
 
 

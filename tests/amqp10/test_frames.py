@@ -37,7 +37,6 @@ from tests.amqp10.pair import Pair, Wire, flow, kinds, only, transfer
 def test_broken_frames_close_the_connection(data: bytes, condition: str) -> None:
     wire = Wire()
     error = only(wire.feed(data), ConnectionClosed).error
-    assert error is not None
     assert error.condition == condition
     (closed,) = wire.read()
     assert closed == Close(error)
@@ -47,7 +46,6 @@ def test_broken_frames_close_the_connection(data: bytes, condition: str) -> None
 def test_a_decode_error_names_the_octet() -> None:
     wire = Wire()
     error = only(wire.feed(encode_frame(0, 0, b"\x00\x53\x10\xc0\x03\x01\x3f\x00")), ConnectionClosed).error
-    assert error is not None
     assert error.description is not None
     assert "byte 14 of a frame of 16" in error.description
 
@@ -55,7 +53,6 @@ def test_a_decode_error_names_the_octet() -> None:
 def test_a_frame_above_our_max_frame_size_is_refused_before_it_has_come() -> None:
     wire = Wire(max_frame_size=1000)
     error = only(wire.feed((1001).to_bytes(4, "big") + b"\x02\x00\x00\x00"), ConnectionClosed).error
-    assert error is not None
     assert error.condition == FRAMING_ERROR
 
 

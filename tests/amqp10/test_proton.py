@@ -394,7 +394,6 @@ def test_proton_with_a_wrong_password_is_refused() -> None:
     peer = Proton(prepare=prepare, sasl=server_mechanisms(verify=lambda user, password: password == "secret"))
     peer.connection.open()
     closed = only(peer.pump(), ConnectionClosed)
-    assert closed.error is not None
     assert closed.error.condition == "amqp:unauthorized-access"
     assert peer.seen["TRANSPORT_ERROR"] == 1
 
@@ -406,7 +405,6 @@ def test_our_client_authenticates_to_proton() -> None:
     peer = Proton(server=True, prepare=prepare, sasl=Anonymous())
     peer.engine.open()
     peer.pump(accept_everything(peer))
-    assert peer.engine.remote_open is not None
     assert peer.engine.remote_open.container_id == "proton"
 
 
@@ -417,7 +415,6 @@ def test_a_mechanism_that_the_server_lacks_ends_the_connection() -> None:
     peer = Proton(server=True, prepare=prepare, sasl=Plain("ann", "secret"))
     peer.engine.open()
     closed = only(peer.pump(), ConnectionClosed)
-    assert closed.error is not None
     assert closed.error.condition == "amqp:unauthorized-access"
 
 

@@ -146,9 +146,7 @@ def test_a_resumed_link_brings_both_maps_together() -> None:
     sender.attach(source=Source("a"), target=Target("b"), unsettled=local)
     _, at_server = pair.pump()
     attach = only(at_server, LinkAttaching).link.remote_attach
-    assert attach is not None
     assert attach.unsettled == local
-    assert sender.remote_attach is not None
     assert sender.remote_attach.unsettled == remote
     actions = carry_out(sender, local, dict(sender.remote_attach.unsettled or {}), b"payload")
     assert actions == [

@@ -194,7 +194,6 @@ def test_properties_have_natural_values() -> None:
     )
     properties = Message.decode(Message("x", properties=given_).encode()).properties
     assert properties == given_
-    assert properties is not None
     assert type(properties.correlation_id) is ULong
     assert type(properties.content_type) is Symbol
     assert type(properties.creation_time) is Timestamp

@@ -40,7 +40,6 @@ def test_a_silent_peer_is_closed() -> None:
     assert deadline == 10.0
     assert wire.server.handle_timer(deadline - 0.1) == []
     error = only(wire.server.handle_timer(deadline), ConnectionClosed).error
-    assert error is not None
     assert error.condition == RESOURCE_LIMIT_EXCEEDED
     assert wire.read()[-1] == Close(error)
     assert wire.server.closed

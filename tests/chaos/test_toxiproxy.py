@@ -35,7 +35,6 @@ def api() -> Iterator[str]:
         return
     command = [sys.executable, "-m", "chaos.toxiproxy", "--port", "0", "--seed", "1"]
     with subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         yield "http://" + process.stdout.readline().removeprefix("listening on ").strip()
         process.terminate()
         assert process.wait(BOUND_S) == 0

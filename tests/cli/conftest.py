@@ -40,7 +40,9 @@ def onceway(
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def called(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+def called(
+    *arguments: object, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The same without a process of its own, for commands that start nothing: most of a process's time is its start."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["onceway", *map(str, arguments)]
@@ -48,6 +50,7 @@ def called(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProces
         for context in (
             chdir(ROOT), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", argv),
             patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))), patch("resource.setrlimit"),
+            patch.dict(os.environ, env or {}),
         ):  # fmt: skip
             stack.enter_context(context)
         ended = stack.enter_context(pytest.raises(SystemExit))

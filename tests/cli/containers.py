@@ -303,7 +303,6 @@ class Containers:
     def ready(self, name: str) -> bool:
         """What the readiness probe of a pod says, or the health check of a service."""
         each = self._containers[name]
-        assert each.process is not None
         assert each.process.poll() is None, (self._directory / f"{name}.log").read_text()[-2000:]
         if each.check:
             return not self.does(name, *each.check).startswith("failed: ")

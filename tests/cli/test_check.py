@@ -25,7 +25,7 @@ def test_a_sound_file_is_told_in_a_line() -> None:
 def test_every_problem_of_a_file_goes_to_stderr_and_the_exit_code_is_2(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("network: n\nrouters:\n  a: {amqp: 1, interrouter: 1, admin: 3}\nlinks: [a - z]\n")
-    done = onceway("check", path)
+    done = called("check", path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"{path}:3: routers.a.interrouter: 127.0.0.1:1 is taken by routers.a.amqp (line 3); "
@@ -141,13 +141,13 @@ def test_a_missing_file_is_bad_input() -> None:
 
 
 def test_an_unknown_command_names_the_one_that_was_meant() -> None:
-    done = onceway("subscibe", "orders")
+    done = called("subscibe", "orders")
     assert done.returncode == 2
     assert 'no command "subscibe"; did you mean "subscribe"?' in done.stderr
 
 
 def test_help_lists_every_command() -> None:
-    done = onceway("--help")
+    done = called("--help")
     assert done.returncode == 0
     for command in ("up", "router", "check", "render", "status", "drain", "admin", "publish", "subscribe", "demo"):
         assert f"\n  {command} " in done.stdout
@@ -158,4 +158,4 @@ def test_the_version_is_the_distributions() -> None:
     from importlib.metadata import version
 
     build = "compiled" if COMPILED else "pure Python"
-    assert onceway("--version").stdout == f"onceway {version('onceway')} ({build})\n"
+    assert called("--version").stdout == f"onceway {version('onceway')} ({build})\n"

@@ -14,7 +14,7 @@ import pytest
 
 import onceway as client
 from onceway.client.reports import RouterLost
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.live import LiveNetwork, wait_until
 
 STALL_S = 1.0
@@ -86,7 +86,7 @@ def test_clients_of_a_drained_router_go_on_elsewhere(triangle: LiveNetwork) -> N
     status = triangle["a"].status()
     assert (status["state"], status["connections"]) == ("drained", 0)
     assert not triangle["a"].ready()
-    shown = onceway("status", triangle.topology_path)
+    shown = called("status", triangle.topology_path)
     assert "drained" in shown.stdout
     assert shown.returncode == 1
     assert drain(triangle, "a", "--undo").stdout == "router a takes clients again\n"
@@ -152,7 +152,7 @@ def test_proton_reconnects_by_itself_when_its_router_is_drained(triangle: LiveNe
 def test_a_router_that_is_not_here_is_named_with_those_that_are(triangle: LiveNetwork, tmp_path: Path) -> None:
     done = drain(triangle, "d")
     assert (done.returncode, done.stderr) == (2, 'no router "d" runs on this host; routers are a, b, c\n')
-    done = onceway("drain", "a", "--state-dir", tmp_path)
+    done = called("drain", "a", "--state-dir", tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"{tmp_path}: no router runs on this host with this state directory; run this on ")
     done = drain(triangle, "a", "--network", "other")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from onceway.cli import cli
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import COMMAND, called
 from tests.live import LiveNetwork, free_port, wait_until
 from tests.pki import Pki
 from tests.running import Program
@@ -44,7 +44,7 @@ class File:
         self.path.write_text(yaml.safe_dump(self.says))
 
     def onceway(self, *arguments: object) -> tuple[int, str, str]:
-        done = onceway(*arguments, env={"ONCEWAY_STATE_DIR": str(self.state)})
+        done = called(*arguments, env={"ONCEWAY_STATE_DIR": str(self.state)})
         return done.returncode, done.stdout, done.stderr
 
     def up(self, *options: str) -> Program:
@@ -123,9 +123,11 @@ def test_what_needs_a_restart_is_named_by_each_plan_until_all_have_had_it(tmp_pa
     waits = "changed trunks.key (none) -> network.key: needs a restart\n"
 
     def plan() -> str:
-        code, shown, said = file.onceway("reload", "--dry-run", file.path)
-        assert code == 0, said
-        return shown
+        """A router that has just been started again does not listen yet."""
+        done = wait_until(
+            lambda: (done := file.onceway("reload", "--dry-run", file.path))[0] == 0 and done, "both to be asked"
+        )
+        return str(done[1])
 
     def restart(router: str) -> None:
         (*_, last) = [line["pid"] for line in events(up, "router_started") if line["router"] == router]
@@ -184,7 +186,7 @@ def test_a_router_by_itself_follows_reload_and_sighup_and_names_who_does_not(tmp
         wait_until(lambda: "follows" in network["a"].log_tail(), "a to follow the file")
         before, after = (network[name].status()["file"] for name in "ba")
         assert before != after
-        done = onceway("reload", path, env={"ONCEWAY_STATE_DIR": str(tmp_path / "state")})
+        done = called("reload", path, env={"ONCEWAY_STATE_DIR": str(tmp_path / "state")})
         assert done.returncode == 0
         assert done.stdout == "added address more\nrouter a: follows the file\nrouter b: follows the file\n"
         assert network["b"].status()["file"] == after

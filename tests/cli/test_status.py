@@ -12,7 +12,7 @@ from typing import Any
 import onceway as library
 from onceway import topology
 from onceway.cli.status import Asked
-from tests.cli.conftest import BOUND_S, COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, called, onceway
 from tests.live import LiveNetwork
 from tests.running import Program
 
@@ -20,13 +20,13 @@ from tests.running import Program
 def test_one_router_by_url_as_json(router: LiveNetwork) -> None:
     url = f"http://127.0.0.1:{router['a'].admin_port}"
     for target in (url, url + "/", url + "/status", url.removeprefix("http://")):
-        done = onceway("status", target, "--json", "--timeout", "60")
+        done = called("status", target, "--json", "--timeout", "60")
         assert done.returncode == 0
         assert json.loads(done.stdout)["a"]["state"] == "ready"
 
 
 def test_a_router_that_is_not_there_is_a_failure() -> None:
-    done = onceway("status", "http://127.0.0.1:1")
+    done = called("status", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "does not answer" in done.stdout
 
@@ -41,7 +41,7 @@ def test_a_router_that_hangs_is_waited_for_one_second() -> None:
             [],
         )
         assert time.monotonic() - began < 1.8
-        done = onceway("status", url)
+        done = called("status", url)
         assert done.returncode == 1
         assert "hangs: no answer within 1 s" in done.stdout
 
@@ -56,14 +56,14 @@ def test_a_router_of_this_host_whose_admin_listener_is_taken_away_is_asked_throu
         admin = topology.load(path).routers["a"]["admin"][1]
         path.write_text(text.replace(str(admin), "1"))  # as if it could not be reached
         for target in ([path], []):
-            done = onceway("status", *target, "--state-dir", tmp_path, "--timeout", "60")
+            done = called("status", *target, "--state-dir", tmp_path, "--timeout", "60")
             assert done.returncode == 0, done.stdout + done.stderr
             assert " ready " in done.stdout
             said = "[a] the admin listener does not answer: nobody listens; asked through the control socket"
             assert (said in done.stdout) is bool(target)
-        done = onceway("trace", path, "orders", "p/p", "0", "--state-dir", tmp_path)
+        done = called("trace", path, "orders", "p/p", "0", "--state-dir", tmp_path)
         assert done.stdout.startswith("no router knows a publisher p/p of orders")
-        assert onceway("status", path, "--state-dir", tmp_path / "other").returncode == 1
+        assert called("status", path, "--state-dir", tmp_path / "other").returncode == 1
 
 
 async def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(router: LiveNetwork) -> None:

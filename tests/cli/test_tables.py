@@ -107,11 +107,9 @@ def test_watch_on_a_pipe_prints_each_time_and_ends_with_ctrl_c(router: LiveNetwo
 def test_watch_whose_reader_has_gone_ends(router: LiveNetwork) -> None:
     command = [*COMMAND, "status", router.topology_path, "--watch", "--interval", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as watching:
-        assert watching.stdout is not None
         watching.stdout.readline()
         watching.stdout.close()
         assert watching.wait(BOUND_S) in (0, 1)
-        assert watching.stderr is not None
         assert b"Traceback" not in watching.stderr.read()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import onceway as library
 from onceway.cli.trace import explain
-from tests.cli.conftest import BOUND_S, onceway
+from tests.cli.conftest import BOUND_S, called, onceway
 from tests.live import LiveNetwork
 from tests.needs import PROTON, has_proton
 
@@ -71,7 +71,7 @@ def test_what_is_settled_and_who_is_unknown_are_said() -> None:
     ],
 )
 def test_a_tag_of_the_wrong_form_is_bad_input(arguments: tuple[str, ...], said: str) -> None:
-    done = onceway("trace", "127.0.0.1:1", "orders", "p", *arguments)
+    done = called("trace", "127.0.0.1:1", "orders", "p", *arguments)
     assert done.returncode == 2
     assert said in done.stderr
 
@@ -100,7 +100,7 @@ def test_a_publication_of_this_library_is_found_by_its_number(router: LiveNetwor
             await subscriber.close()
 
     asyncio.run(go())
-    gone = onceway("trace", router.topology_path, "traced", "traced/out", "0x00")
+    gone = called("trace", router.topology_path, "traced", "traced/out", "0x00")
     assert gone.returncode == 1
 
 

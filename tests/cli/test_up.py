@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from onceway import topology
-from tests.cli.conftest import BOUND_S, COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, called, onceway
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program
 
@@ -45,8 +45,7 @@ def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
         ready = "network live ready: 2 routers, 1 link"
         assert up.line() == ready
         first = status(pair_file, "b")
-        assert first is not None
-        done = onceway("status", pair_file, "--timeout", "60")
+        done = called("status", pair_file, "--timeout", "60")
         assert done.returncode == 0
         assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "ready"], ["b", "ready"]]
 
@@ -68,16 +67,13 @@ def test_a_network_goes_on_when_nobody_reads_its_lines_any_more(pair_file: Path)
     """As `onceway up FILE | head`, on stdout and on stderr."""
     up = subprocess.Popen([*COMMAND, "up", str(pair_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert up.stdout is not None
-        assert up.stderr is not None
         up.stderr.close()
         assert up.stdout.readline() == "network live ready: 2 routers, 1 link\n"
         up.stdout.close()
         first = status(pair_file, "b")
-        assert first is not None
         os.kill(first["pid"], signal.SIGKILL)
         wait_until(lambda: (status(pair_file, "b") or first)["pid"] != first["pid"], "b to be started again")
-        assert onceway("status", pair_file, "--timeout", "60").returncode in (0, 1)
+        assert called("status", pair_file, "--timeout", "60").returncode in (0, 1)
         up.terminate()
         assert up.wait(BOUND_S) == 0
     finally:
@@ -112,16 +108,14 @@ def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file), "--no-restart"]) as up:
         up.line()
         victim = status(pair_file, "a")
-        assert victim is not None
         os.kill(victim["pid"], signal.SIGKILL)
         wait_until(lambda: "it stays down (--no-restart)" in up.errors, "the supervisor's word")
         assert status(pair_file, "a") is None
-        done = onceway("status", pair_file, "--timeout", "60")
+        done = called("status", pair_file, "--timeout", "60")
         assert done.returncode == 1
         assert "does not answer" in done.stdout
         assert "[b] the link to a is down" in done.stdout
         survivor = status(pair_file, "b")
-        assert survivor is not None
         os.kill(survivor["pid"], signal.SIGKILL)
         assert up.process.wait(BOUND_S) == 1
         assert "network live: no router is left" in up.errors
@@ -131,7 +125,6 @@ def test_a_router_that_stands_still_is_killed_and_started_again(pair_file: Path)
     with Program([*COMMAND, "up", str(pair_file), "--watchdog", "2"]) as up:
         up.line()
         stuck = status(pair_file, "b")
-        assert stuck is not None
         os.kill(stuck["pid"], signal.SIGSTOP)
         wait_until(lambda: "event=router_hangs" in up.errors, "the watchdog's line")
         assert re.search(r"error   \[b\] has ended no turn for \S+: killed, to be started again", up.errors)
@@ -184,7 +177,7 @@ def test_a_router_that_reaches_no_neighbour_is_not_ready(tmp_path: Path) -> None
             reason = "isolated: none of its neighbours can be reached (b)"
             wait_until(lambda: f"[a] {reason}" in up.errors, "the supervisor's line")  # noqa: B023
             assert network["a"].get("/readyz") == (503, f"{reason}\n".encode())
-            done = onceway("status", f"127.0.0.1:{network['a'].admin_port}", "--timeout", "60")
+            done = called("status", f"127.0.0.1:{network['a'].admin_port}", "--timeout", "60")
             assert done.returncode == 1
             assert reason in done.stdout
             with Program([*COMMAND, "up", path, "--only", "b"], environment) as there:
@@ -323,14 +316,14 @@ def test_a_broken_file_is_refused_after_a_stop_and_not_used_after_a_death(tmp_pa
         wait_until(lambda: "event=file_broken" in second.errors, "the line that says so")
         assert f"{path} has errors: the file last checked is used in its place" in second.errors
         wait_until(lambda: (status(kept, "a") or {}).get("broken_file"), "a again")
-        shown = onceway("status", kept, "--timeout", "60").stdout
+        shown = called("status", kept, "--timeout", "60").stdout
         assert f"the topology file has errors, and the one last checked is used: {path}:1: " in shown
         second.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "event=reload_refused" in second.errors, "the refusal")
         path.write_text(text)
         second.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "event=reloaded" in second.errors, "the mended file")
-        assert "has errors" not in onceway("status", path, "--timeout", "60").stdout
+        assert "has errors" not in called("status", path, "--timeout", "60").stdout
         second.process.terminate()
         second.rest()
     path.write_text("routers: {")
@@ -340,7 +333,7 @@ def test_a_broken_file_is_refused_after_a_stop_and_not_used_after_a_death(tmp_pa
 
 
 def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
-    done = onceway("up", pair_file, "--only", "a,c")
+    done = called("up", pair_file, "--only", "a,c")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f'{pair_file}: routers: no router "c"; routers are a, b\n'
 
@@ -362,7 +355,6 @@ def test_a_router_alone_recovers_and_says_for_how_long(tmp_path: Path) -> None:
     with Program([*COMMAND, "router", str(path), "a"]) as router:
         wait_until(lambda: "[a] ready" in router.errors, "a ready")
         document = status(path, "a")
-        assert document is not None
         assert document["state"] == "ready"
         router.process.terminate()
         assert router.rest() == []
@@ -382,7 +374,6 @@ def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
     with Program([*COMMAND, "router", str(path), "a"]) as router:
         wait_until(lambda: "[a] recovering, " in router.errors, "a recovers")
         document = status(path, "a")
-        assert document is not None
         assert document["state"] == "recovering"
         assert 0 < document["recovering_s"] <= 70.0
         router.process.terminate()
@@ -391,16 +382,7 @@ def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
         assert "[a] ready" not in router.errors
 
 
-def test_a_fresh_router_is_ready_at_once(tmp_path: Path) -> None:
-    path = LiveNetwork(tmp_path, ["a"]).topology_path
-    with Program([*COMMAND, "router", str(path), "a", "--fresh"]) as router:
-        wait_until(lambda: "[a] ready" in router.errors, "a ready")
-        assert "recovering" not in router.errors
-        router.process.send_signal(signal.SIGINT)
-        assert router.rest() == []
-
-
 def test_a_router_that_the_file_does_not_have_is_bad_input(pair_file: Path) -> None:
-    done = onceway("router", pair_file, "z")
+    done = called("router", pair_file, "z")
     assert done.returncode == 2
     assert done.stderr == f'{pair_file}: routers: no router "z"; routers are a, b\n'

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.live.ports import free_port
 from scripts.tables import METRICS
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import wait_until
@@ -73,7 +73,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipeNetwork]:
         made.start()
         made.start_store("s")
         wait_until(
-            lambda: onceway("pipe", "push", "jobs", "one", "--url", made.urls()).returncode == 0, "the pipe works"
+            lambda: called("pipe", "push", "jobs", "one", "--url", made.urls()).returncode == 0, "the pipe works"
         )
         yield made
 

@@ -78,7 +78,6 @@ def test_the_manifest_starts_what_the_image_has_with_files_and_ports_that_are_th
     args = lake.parser().parse_args(arguments)
     assert (args.file, args.home, args.apart) == ("/etc/lake/lake.yaml", "/data/orders", "lake")
     metrics = read_plan(str(in_pods)).metrics
-    assert metrics is not None
     (receivers,) = workloads[0]["spec"]["template"]["spec"]["containers"]
     assert [port["containerPort"] for port in receivers["ports"]] == [metrics[1]]
     annotations = workloads[0]["spec"]["template"]["metadata"]["annotations"]

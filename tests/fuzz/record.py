@@ -33,7 +33,6 @@ def _serve(events: list[Event]) -> None:
     for event in events:
         if isinstance(event, LinkAttaching):
             remote = event.link.remote_attach
-            assert remote is not None
             event.link.attach(source=remote.source, target=remote.target)
             if isinstance(event.link, ReceiverLink):
                 event.link.grant(20)

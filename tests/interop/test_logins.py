@@ -134,7 +134,6 @@ async def proton(guarded: Guarded, tries: list[Case]) -> list[Told]:
             )
         except (ConnectionException, LinkDetached) as error:
             return str(error)
-        assert connection.conn is not None
         said = f"connected to {connection.conn.remote_container}"
         connection.close()
         return said

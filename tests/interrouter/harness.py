@@ -111,7 +111,6 @@ class Net:
     def trunk(self, at: str, to: str) -> Trunk:
         """The end at this router of its link with that one."""
         connection = self.link(at, to).connection
-        assert connection is not None
         return connection.ends[connection.names.index(at)]
 
     # Routers and links -------------------------------------------------------------------------------------------

@@ -82,7 +82,6 @@ def test_of_several_that_are_kept_the_latest_is_used(file: Path, state: Path) ->
     keep(load(file), kept_path(state, "b"))
     os.utime(kept_path(state), (1.0, 1.0))
     found = after_a_death(file, state.parent)
-    assert found is not None
     assert found.settings.heartbeat_s == 0.4
     keep(found, kept_path(state))
     assert kept_path(state).read_text().count("kept by onceway") == 1

@@ -85,7 +85,6 @@ def test_a_fatal_signal_ends_a_router_as_an_error_does_and_says_where(
 
     assert died(path, crash) == in_hand.Left("1.2.3.4:5", "ann", "c" * 100, b"", True)
     found = in_hand.fault(path)
-    assert found is not None
     assert found.what == what
     assert found.at[0].endswith(" crash")
     assert os.stat(path.with_suffix(in_hand.FAULT)).st_mode & 0o777 == 0o600

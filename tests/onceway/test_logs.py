@@ -31,7 +31,7 @@ from onceway.base.logs import (
     logger,
     text_line,
 )
-from tests.cli.conftest import BOUND_S, COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, called, onceway
 from tests.cli.test_up import status
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program
@@ -145,7 +145,7 @@ def test_a_client_filter_that_cannot_be_read_is_bad_input(text: str, problem: st
 
 
 def test_a_client_filter_of_the_command_line_is_read_so() -> None:
-    done = onceway("up", "none.yaml", "--log-client", "host=x:debug")
+    done = called("up", "none.yaml", "--log-client", "host=x:debug")
     assert done.returncode == 2
     assert 'no field "host"' in done.stderr
 

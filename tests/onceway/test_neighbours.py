@@ -107,7 +107,6 @@ def test_a_connect_that_succeeds_as_its_time_is_over_is_given_up(pair: Pair, mon
         if self.neighbour == "b" and not late:
             late.append(self)
             limit = cast("RouterServer", self._server).neighbours._dialers["b"]._limit
-            assert limit is not None
             limit.reschedule(0)
 
     async def both() -> None:

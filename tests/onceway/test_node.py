@@ -76,13 +76,11 @@ def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert query(served, offset=5_000).value["results"] == []
     monkeypatch.setattr("onceway.operate.node.node.MOST", 500)
     refused = query(served).application_properties
-    assert refused is not None
     assert refused["statusCode"] == 400
     assert refused["statusDescription"] == "there are 600 of them: ask for at most 500, with offset and count"
     assert query(served, count=500).value["count"] == 500
     monkeypatch.setattr("onceway.operate.node.node.MOST_OCTETS", 500)
     refused = query(served, count=500).application_properties
-    assert refused is not None
     assert "take more than 500 octets: ask for fewer" in refused["statusDescription"]
 
 

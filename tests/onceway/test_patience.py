@@ -60,7 +60,6 @@ def test_who_looks_may_have_stood_still_itself() -> None:
 
 def test_the_state_and_the_cpu_of_a_main_thread_are_read() -> None:
     found = main_thread(os.getpid())
-    assert found is not None
     assert found[0] == RUNS
     assert 0.0 < found[1] <= time.process_time() + 0.02
     assert main_thread(0) is None

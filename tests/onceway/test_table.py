@@ -29,7 +29,7 @@ from onceway.topology.listeners import FIRST
 from onceway.topology.said import configuration
 from onceway.topology.table import Row, Section, When
 from router.config import RouterConfig
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called
 from tests.onceway import test_topology as broken
 from tests.pki import Pki
 
@@ -86,7 +86,7 @@ def test_a_key_that_0_9_0_did_not_have_says_since_when_it_is_there() -> None:
 
 
 def test_the_published_schema_is_that_of_the_command() -> None:
-    done = onceway("schema")
+    done = called("schema")
     assert (done.returncode, done.stdout) == (0, (PAGE.parent / reference.SCHEMA).read_text())
     jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))
 
@@ -347,7 +347,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, path in (("router.pem", router), ("other.pem", other)):
         (found / name).write_bytes(path.read_bytes())
     for name in ("users.json", "others.json"):
-        done = onceway("user", "add", "alice", "--password-file", "-", "--file", found / name, stdin=b"a password\n")
+        done = called("user", "add", "alice", "--password-file", "-", "--file", found / name, stdin=b"a password\n")
         assert done.returncode == 0, done.stderr
     return found
 

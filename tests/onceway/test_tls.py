@@ -358,7 +358,6 @@ def test_ciphers_and_the_least_version_are_those_of_the_profile(pki: Pki) -> Non
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     _, theirs = shaken(server_context("tls.x", TlsProfile(pem, pem, ciphers=chosen)), client, "127.0.0.1")
     cipher = theirs.cipher()
-    assert cipher is not None
     assert cipher[:2] == (chosen, "TLSv1.2")
     client.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
     with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):

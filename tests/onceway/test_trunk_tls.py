@@ -239,7 +239,6 @@ def shown(dials: TrunkKey, dialled: str, server: TrunkKey) -> tuple[str, str]:
     offer = server.sasl(None)
     assert isinstance(offer, ServerMechanisms)
     mechanism = offer.begin("SCRAM-SHA-256")
-    assert mechanism is not None
     step = mechanism.step(client.start())
     assert isinstance(step, Challenge)
     step = mechanism.step(client.step(step.data))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from router.core import address as addresses
-from router.core.completion import Completion
-from router.core.ports import UNIQUE_TAGS, MapState
-from tests.builds import puts_stand_ins
+from router.core.ports import UNIQUE_TAGS
 from tests.router.ends import PublisherEnd
-from tests.router.harness import SHORT, Mesh
+from tests.router.harness import Mesh
 
 TAG = b"\0\1"
 
@@ -49,44 +44,6 @@ def test_a_settlement_does_not_wait_for_a_router_whose_session_has_ended_nor_for
     assert publisher.complete == [0]
 
 
-def test_a_subscription_that_shows_a_settled_tag_is_told_before_the_tag_is_free() -> None:
-    """It is an orphan when the publisher settles, and its map has what it has accepted."""
-    mesh = Mesh("abc")
-    subscriber = mesh.subscriber("c", epoch=1, born=1)
-    publisher = mqtt_publisher(mesh, "a")
-    publisher.send("m0", tags=[TAG])
-    subscriber.leave()
-    publisher.settle_all_told()
-    assert publisher.complete == []
-    again = mesh.subscriber("b", epoch=2, born=1, unsettled=subscriber.map(MapState.ACCEPTED))
-    assert publisher.complete == [0]
-    publisher.send("m1", tags=[TAG])
-    assert again.bodies() == ["m1"]
-    assert publisher.accepted() == [0, 1]
-
-
-@puts_stand_ins
-def test_without_waiting_for_it_the_next_message_is_taken_for_the_former_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same without 6.11.3: the second message is lost."""
-
-    class Hasty(Completion):
-        def _ask(self, one: object, routers: list[str]) -> None:
-            one.holders.clear()  # type: ignore[attr-defined]
-            super()._ask(one, routers)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(addresses, "Completion", Hasty)
-    mesh = Mesh("abc")
-    subscriber = mesh.subscriber("c", epoch=1, born=1)
-    publisher = mqtt_publisher(mesh, "a")
-    publisher.send("m0", tags=[TAG])
-    subscriber.leave()
-    publisher.settle_all_told()
-    assert publisher.complete == [0]
-    again = mesh.subscriber("b", epoch=2, born=1, unsettled=subscriber.map(MapState.ACCEPTED))
-    publisher.send("m1", tags=[TAG])
-    assert (again.bodies(), publisher.accepted()) == ([], [0, 1])
-
-
 def test_a_tag_that_the_new_router_does_not_know_is_settled_and_completed_everywhere() -> None:
     """PUBREL after the death of the router that had said PUBREC."""
     mesh = Mesh("abc")
@@ -115,16 +72,6 @@ def test_a_tag_of_a_record_is_completed_by_tag_and_by_delivery_id() -> None:
     publisher.core.publisher_settled_tag(publisher, TAG, mesh.now)
     mesh.run()
     assert (publisher.complete, publisher.complete_tags) == ([0], [TAG])
-
-
-def test_nothing_is_complete_before_the_address_is_established() -> None:
-    mesh = Mesh("ab", fresh=False, address=SHORT)
-    publisher = mqtt_publisher(mesh, "a")
-    publisher.core.publisher_settled_tag(publisher, TAG, mesh.now)
-    mesh.run()
-    assert publisher.complete_tags == []
-    mesh.pass_time(15)
-    assert publisher.complete_tags == [TAG]
 
 
 def test_a_settlement_is_not_completed_after_the_link_is_lost() -> None:

@@ -86,7 +86,6 @@ def test_who_is_waited_for_is_said() -> None:
     assert at_a["ingress"]["waits_for"] == [{"container": QUEUE, "name": "", "home": None, "why": "fed"}]
     mesh.pass_time(TOLD_AFTER_S + 1)
     (told,) = publisher.waits
-    assert told is not None
     assert (told.reason, told.subscriptions) == ("window", (("m", "in", "b"),))
     member.accept(member.got[0].id)
     assert publisher.accepted() == [0]

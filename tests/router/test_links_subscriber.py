@@ -57,7 +57,6 @@ def test_a_refused_attach_has_a_null_source(clients: Clients, core: Any) -> None
     link = client.receiver(source=Source(dynamic=True))
     assert client.answered(link).source is None
     error = client.detached(link).error
-    assert error is not None
     assert error.condition == "amqp:not-implemented"
     assert core.named("attach_subscriber") == []
 
@@ -227,7 +226,6 @@ def test_broken_closes_the_link(clients: Clients, core: Any) -> None:
     clients.exchange()
     detach = client.detached(link)
     assert detach.closed
-    assert detach.error is not None
     assert detach.error.condition == "onceway:subscription-broken"
     assert starts(core) == []
 

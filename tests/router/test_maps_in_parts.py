@@ -20,7 +20,6 @@ def test_parts_of_a_map_are_one_map_when_the_last_has_come() -> None:
     assert part.parts == 1
     assert not part.answered
     whole = mesh.subscriber("b", epoch=2, born=1, unsettled=dict(states[2:]))
-    assert whole.said is not None
     assert whole.said.listing == dict(states)
     publisher_part = mesh.publisher("b", "p1", epoch=2, incarnation=2, unsettled=undecided("m0"), incomplete=True)
     assert publisher_part.parts == 1
@@ -48,7 +47,6 @@ def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_pl
     late_subscriber = mesh.subscriber("b", epoch=2, born=1, unsettled=dict(states[:1]), incomplete=incomplete)
     assert late_subscriber.condition == STOLEN
     whole = mesh.subscriber("b", epoch=3, born=1, unsettled=dict(states[1:]))
-    assert whole.said is not None
     assert whole.said.listing == dict(states)
 
 

@@ -70,7 +70,6 @@ def receivers_until_refused(client: Client, name: str = "s", **attach: Any) -> i
         error = error_of(client, link)
         if error is not None:
             assert error.condition == LIMIT
-            assert error.description is not None
             assert error.description.startswith("limit memory_limit: ")
             return number
     raise AssertionError("it is not refused")
@@ -143,7 +142,6 @@ def test_a_map_counts_for_as_long_as_its_link(world: World) -> None:
     assert client.served.held > 500 * 256
     refused = client.receiver("t", source=Source("orders", timeout=10), unsettled=unsettled)
     error = error_of(client, refused)
-    assert error is not None
     assert error.condition == LIMIT
     link.detach()
     refused.detach()

@@ -140,7 +140,6 @@ def test_expiry_is_the_longest_that_mqtt_has_where_the_message_lives_longer() ->
     received = to_publish(Message(b"", properties=properties).encode(), 0, "topic")
     assert isinstance(received, Received)
     left = received.left(0)
-    assert left is not None
     assert left.properties.message_expiry_s == 0xFFFFFFFF
     encode(left, 5)
 

@@ -166,7 +166,6 @@ def test_what_is_in_flight_is_a_view_of_what_the_core_counts() -> None:
     publisher.send(Publish("t", bytes(200_000), 1, packet_id=1))
     (session,) = (each for each in world.router.mqtt.sessions.values() if each.client_id == "s")
     (one,) = session.identifiers.in_flight.values()
-    assert one.publish is not None
     assert isinstance(one.publish.payload, memoryview)
     assert len(one.publish.payload.obj) > 200_000  # type: ignore[arg-type]
     assert world.router.core.payload_bytes == len(one.publish.payload.obj)  # type: ignore[arg-type]
@@ -197,7 +196,6 @@ def test_a_connection_keeps_neither_credentials_nor_will_of_its_connect() -> Non
     many = Properties(user_properties=(("a", "x" * 10_000),) * 3)
     client = world.connect("c", username="u", password=bytes(10_000), will=Will("t", bytes(10_000)), properties=many)
     kept = client.connection._engine.connect
-    assert kept is not None
     assert (kept.username, kept.password, kept.will, kept.properties.user_properties) == (None, None, None, ())
     (session,) = world.router.mqtt.sessions.values()
     assert session.will is not None

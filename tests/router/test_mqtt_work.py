@@ -169,7 +169,6 @@ def test_a_subscription_may_be_lost_while_an_unsubscribe_is_handled_in_parts() -
     texts = ["b/x", *[f"a/{i}" for i in range(PART)]]
     client.send(Subscribe(1, [Subscription(text, 1) for text in texts]))
     session = client.connection.session
-    assert session is not None
     client.connection.receive_data(encode(Unsubscribe(2, texts), 5), world.now)
     assert session.is_busy
     lost = session.subscribers["bb"]
@@ -187,7 +186,6 @@ def test_a_filter_whose_subscription_is_lost_between_two_parts_is_not_granted() 
     client.send(Subscribe(1, [Subscription("b/x", 1)]))
     client.take()
     session = client.connection.session
-    assert session is not None
     more = [Subscription(text, 1) for text in ("b/y", *[f"a/{i}" for i in range(PART)])]
     client.connection.receive_data(encode(Subscribe(2, more), 5), world.now)
     assert session.is_busy

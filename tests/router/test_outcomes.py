@@ -30,27 +30,6 @@ def test_a_rejection_is_final_and_the_publisher_sees_how_many_rejected() -> None
     mesh.assert_settled()
 
 
-def test_what_is_released_comes_again_in_order_ahead_of_everything_new() -> None:
-    mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b", credit=3, accepts=False)
-    publisher = mesh.publisher("a")
-    publisher.send("m0", "m1", "m2", "m3")
-    ids = [got.id for got in subscriber.got]
-    subscriber.dispose(Outcome.RELEASED, ids[2])
-    subscriber.dispose(Outcome.RELEASED, ids[0], ids[1])
-    assert sorted(subscriber.settled) == ids, "the old delivery is settled first"
-    subscriber.give_credit(10)
-    assert subscriber.bodies("again") == ["m0", "m1", "m2"]
-    assert [got.body for got in subscriber.got[3:]] == ["m0", "m1", "m2", "m3"]
-    assert [got.tag for got in subscriber.got[3:6]] == [got.tag for got in subscriber.got[:3]]
-    assert [got.count for got in subscriber.got] == [0] * 7
-    assert publisher.told == []
-    subscriber.accept(subscriber.got[3].id, subscriber.got[-1].id)
-    assert sorted(publisher.told) == [0, 1, 2, 3]
-    publisher.settle(0, 3)
-    mesh.assert_settled()
-
-
 def test_a_release_is_no_failure_and_comes_again_without_limit() -> None:
     mesh = Mesh("ab", address=AddressConfig(max_redeliveries=2))
     subscriber = mesh.subscriber("b", accepts=False)
@@ -80,31 +59,6 @@ def test_a_delivery_that_failed_too_often_counts_as_rejected() -> None:
     mesh.assert_settled()
 
 
-def test_no_redelivery_of_a_failure_where_none_is_allowed() -> None:
-    mesh = Mesh(address=AddressConfig(max_redeliveries=0))
-    subscriber = mesh.subscriber("a", accepts=False)
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    subscriber.dispose(Outcome.RELEASED, subscriber.got[-1].id)
-    assert publisher.told == []
-    subscriber.dispose(Outcome.FAILED, subscriber.got[-1].id)
-    assert publisher.outcomes == {0: (Outcome.REJECTED, 1, False)}
-
-
-def test_a_release_that_the_subscriber_settles_itself_is_not_settled_again() -> None:
-    mesh = Mesh()
-    subscriber = mesh.subscriber("a", accepts=False)
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    subscriber.dispose(Outcome.RELEASED, subscriber.got[0].id, settled=True)
-    assert subscriber.settled == []
-    assert subscriber.bodies("again") == ["m0"]
-    subscriber.accept(subscriber.got[1].id)
-    publisher.settle(0)
-    assert subscriber.settled == [subscriber.got[1].id]
-    mesh.assert_settled()
-
-
 def test_what_waits_to_be_delivered_again_goes_when_its_publisher_settles_early() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", credit=1, accepts=False)
@@ -118,21 +72,6 @@ def test_what_waits_to_be_delivered_again_goes_when_its_publisher_settles_early(
 
 
 # -------------------------------------------------------------------------------------------- settling (protocol 6.6)
-
-
-def test_a_publisher_that_settles_early_takes_its_messages_back() -> None:
-    mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b", credit=1, accepts=False)
-    publisher = mesh.publisher("a")
-    publisher.send("m0", "m1", "m2")
-    publisher.settle(0, 1)
-    assert subscriber.settled == [subscriber.got[0].id]
-    subscriber.give_credit(5)
-    assert subscriber.bodies() == ["m0", "m2"]
-    subscriber.accept(subscriber.got[1].id)
-    assert publisher.told == [2]
-    publisher.settle(2)
-    mesh.assert_settled()
 
 
 def test_a_publisher_in_mode_first_is_settled_with_its_outcome() -> None:
@@ -164,42 +103,6 @@ def test_a_repeated_tag_of_a_publisher_with_unique_tags_gets_its_records_outcome
 # -------------------------------------------------------------------------- receivers that settle (protocol 6.9)
 
 
-def test_a_subscriber_in_mode_first_is_settled_at_acceptance_and_known_until_the_publisher_settles() -> None:
-    mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b", mode_first=True)
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    assert subscriber.settled == [subscriber.got[0].id]
-    assert publisher.told == [0]
-    publisher.settle(0)
-    assert subscriber.settled == [subscriber.got[0].id], "not settled twice"
-    mesh.assert_settled()
-
-
-def test_a_subscriber_without_memory_that_nobody_waits_for_is_settled_at_acceptance() -> None:
-    mesh = Mesh()
-    plain = mesh.subscriber("a", "s0", timeout_s=0.0)
-    waited_for = mesh.subscriber("a", "s1", timeout_s=5.0)
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    assert plain.settled == [plain.got[0].id]
-    assert waited_for.settled == []
-    publisher.settle(0)
-    assert waited_for.settled == [waited_for.got[0].id]
-    mesh.assert_settled()
-
-
-def test_a_receiver_that_settles_with_its_acceptance_is_not_settled_again() -> None:
-    mesh = Mesh()
-    subscriber = mesh.subscriber("a")
-    subscriber.settles = True
-    publisher = mesh.publisher("a")
-    publisher.send("m0", "m1")
-    publisher.settle(0, 1)
-    assert subscriber.settled == []
-    mesh.assert_settled()
-
-
 def test_a_subscription_with_settled_transfers_accepts_when_they_are_written() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", settled_mode=True, credit=1)
@@ -217,30 +120,6 @@ def test_a_subscription_with_settled_transfers_accepts_when_they_are_written() -
 # ----------------------------------------------------------------------------------------- pre-settled (protocol 6.9)
 
 
-def test_a_presettled_transfer_reaches_all_at_most_once_and_has_no_outcome() -> None:
-    mesh = Mesh("ab")
-    subscribers = [mesh.subscriber("a", "s0"), mesh.subscriber("b", "s1")]
-    publisher = mesh.publisher("a")
-    publisher.send("m0", "m1", settled=True)
-    for subscriber in subscribers:
-        assert subscriber.bodies() == ["m0", "m1"]
-        assert all(got.settled for got in subscriber.got)
-    assert publisher.told == []
-    mesh.assert_settled()
-
-
-def test_presettled_transfers_keep_their_place_among_the_others() -> None:
-    mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b", credit=0)
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    publisher.send("m1", "m2", settled=True)
-    publisher.send("m3")
-    subscriber.give_credit(2)
-    subscriber.give_credit(9)
-    assert subscriber.bodies() == ["m0", "m1", "m2", "m3"]
-
-
 def test_presettled_transfers_that_find_no_credit_are_dropped_oldest_first_and_counted() -> None:
     mesh = Mesh("ab", presettled_queue=3)
     subscriber = mesh.subscriber("b", credit=0)
@@ -251,21 +130,6 @@ def test_presettled_transfers_that_find_no_credit_are_dropped_oldest_first_and_c
     assert subscriber.bodies() == ["m2", "m3", "m4"]
     (subscriber,) = mesh.cores["b"].addresses[TOPIC].deliveries.subscribers.values()
     assert subscriber.presettled.dropped == 2
-
-
-def test_presettled_transfers_held_at_the_barrier_are_forwarded_though_the_link_has_gone() -> None:
-    mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b")
-    mesh.held.add(("b", "a"))
-    publisher = mesh.publisher("a")
-    publisher.send("m0", settled=True)
-    publisher.send("m1")
-    publisher.leave()
-    assert subscriber.bodies() == []
-    mesh.held.clear()
-    mesh.run()
-    assert subscriber.bodies() == ["m0"]
-    mesh.assert_settled()
 
 
 # --------------------------------------------------------------------------------------------- reasons (protocol 6.4.9)

@@ -35,7 +35,6 @@ def connect(clients: Clients, user: str, container: str = "c") -> Client:
 
 def error(client: Client, link: object) -> tuple[str, str]:
     found = client.detached(link).error  # type: ignore[arg-type]
-    assert found is not None
     return str(found.condition), str(found.description)
 
 

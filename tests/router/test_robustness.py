@@ -54,24 +54,6 @@ def test_a_position_that_comes_twice_is_the_peers_error() -> None:
         mesh.cores["b"].peer_message("a", decode(data), mesh.now)
 
 
-def test_when_everybody_has_gone_nothing_is_left() -> None:
-    mesh = Mesh("abc", address=SHORT)
-    subscribers = [mesh.subscriber(name, f"s{name}", accepts=name != "b") for name in "abc"]
-    publishers = [mesh.publisher(name, f"p{name}") for name in "abc"]
-    for publisher in publishers:
-        publisher.send("m0", "m1", "m2")
-        publisher.settle_all_told()
-    subscribers[0].leave()
-    subscribers[1].leave(closed=True)
-    publishers[0].leave()
-    publishers[1].leave(closed=True)
-    mesh.pass_time(30.0)
-    subscribers[2].leave()
-    publishers[2].leave()
-    mesh.pass_time(30.0)
-    mesh.assert_empty()
-
-
 def test_an_address_that_is_used_again_does_not_use_its_positions_again() -> None:
     mesh = Mesh("ab", address=SHORT)
     for _ in range(2):

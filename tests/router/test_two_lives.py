@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from router.core.ports import MapState
-from router.names import STOLEN
 from tests.router.ends import PublisherEnd, SubscriberEnd
-from tests.router.harness import SHORT, TOPIC, Mesh
+from tests.router.harness import SHORT, Mesh
 
 
 def later_life_at_b(mesh: Mesh) -> Mapping[bytes, MapState]:
@@ -28,47 +27,6 @@ def later_life_at_b(mesh: Mesh) -> Mapping[bytes, MapState]:
 def resume_both(mesh: Mesh, held: Mapping[bytes, MapState]) -> tuple[PublisherEnd, SubscriberEnd]:
     earlier = mesh.publisher("a", epoch=3, incarnation=3, unsettled={})
     return earlier, mesh.subscriber("a", epoch=2, born=1, unsettled=dict(held))
-
-
-def send_m0_again(mesh: Mesh, subscriber: SubscriberEnd) -> None:
-    """The later life comes to a with what it has not been told."""
-    later = mesh.publisher("a", epoch=10, incarnation=5, unsettled={b"m0": None})
-    later.send("m0")
-    assert later.accepted() == [0]
-    assert "m0" not in subscriber.bodies(), "it is known by its tag"
-    later.settle(0)
-    mesh.assert_settled()
-
-
-def test_an_earlier_life_that_synchronises_settles_nothing_of_a_later_one() -> None:
-    mesh = Mesh("ab")
-    held = later_life_at_b(mesh)
-    earlier, subscriber = resume_both(mesh, held)
-    earlier.send("old")
-    assert [got.tag for got in subscriber.unsettled()] == [*held, subscriber.got[-1].tag]
-    send_m0_again(mesh, subscriber)
-    assert earlier.condition == STOLEN
-
-
-def test_an_earlier_life_that_attaches_again_settles_nothing_of_a_later_one() -> None:
-    mesh = Mesh("ab")
-    held = later_life_at_b(mesh)
-    _, subscriber = resume_both(mesh, held)
-    mesh.publisher("a", epoch=4, incarnation=3, unsettled={})
-    assert subscriber.map(MapState.ACCEPTED) == held
-    send_m0_again(mesh, subscriber)
-
-
-def test_an_earlier_life_that_flushes_settles_nothing_of_a_later_one() -> None:
-    mesh = Mesh("ab", address=SHORT)
-    held = later_life_at_b(mesh)
-    mesh.publisher("a", epoch=3, incarnation=3, unsettled={b"lost": None})  # expected, and never sent again
-    mesh.pass_time(5.0)
-    subscriber = mesh.subscriber("a", epoch=2, born=1, unsettled=dict(held))
-    mesh.pass_time(17.0)
-    assert mesh.cores["a"].addresses[TOPIC].ingress.publishers
-    assert subscriber.map(MapState.ACCEPTED) == held
-    send_m0_again(mesh, subscriber)
 
 
 def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long() -> None:

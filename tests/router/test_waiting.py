@@ -46,12 +46,10 @@ def test_a_full_window_names_the_subscriptions_that_hold_it_up() -> None:
     publisher.send(*"12345")
     mesh.pass_time(TOLD_AFTER_S + 1)
     (waiting,) = publisher.waits
-    assert waiting is not None
     assert (waiting.reason, waiting.count) == ("window", 2)
     assert waiting.subscriptions == (("slow", "in", "a"), ("far", "in", "b"))
     slow.accept(slow.got[0].id, slow.got[-1].id)
     mesh.pass_time(TOLD_AFTER_S + 1)
-    assert publisher.waits[1] is not None
     assert publisher.waits[1].subscriptions == (("far", "in", "b"),)
     far.accept(far.got[0].id, far.got[-1].id)
     assert publisher.waits[2] is None
@@ -65,7 +63,6 @@ def test_a_subscription_that_is_away_is_named_with_the_seconds_that_are_left() -
     publisher.send(*"12345")
     mesh.pass_time(TOLD_AFTER_S + 1)
     (waiting,) = publisher.waits
-    assert waiting is not None
     assert waiting.subscriptions == (("away", "in", ""),)
     assert waiting.setting == "subscription_timeout"
     assert waiting.seconds is not None
@@ -80,7 +77,6 @@ def test_many_subscriptions_are_counted_and_a_few_are_named() -> None:
     publisher.send(*"12345")
     mesh.pass_time(TOLD_AFTER_S + 1)
     (waiting,) = publisher.waits
-    assert waiting is not None
     assert (waiting.count, len(waiting.subscriptions)) == (20, 8)
 
 
@@ -105,7 +101,6 @@ def test_while_the_network_recovers_it_is_told_so_even_with_credit_and_when_that
     publisher = mesh.publisher("a")
     mesh.pass_time(TOLD_AFTER_S + 1)
     (waiting,) = publisher.waits
-    assert waiting is not None
     assert (waiting.reason, waiting.setting) == ("recovering", "subscription_timeout")
     assert waiting.seconds is not None
     assert 50 < waiting.seconds < 70

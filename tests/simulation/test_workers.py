@@ -63,7 +63,6 @@ def test_ctrl_c_ends_it_at_once_with_what_it_has_found_so_far(what: str, jobs: s
         [sys.executable, "-m", "chaos.simulate", *LONG[what], "--jobs", jobs],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    assert process.stdout is not None
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     said, errors = process.communicate(timeout=WITHIN_S)

@@ -5,7 +5,6 @@ PLACE says where, COUNT the how-manieth time it comes there.  It dies by SIGKILL
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -19,8 +18,7 @@ from onceway.spark.source.receiving import Receiver
 from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
-PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "trim-unwritten", "trim-half",
-          "change-begun", "change-frozen", "change-drained", "change-ended")  # fmt: skip
+PLACES = ("torn", "synced", "unaccepted", "change-begun", "change-frozen", "change-drained", "change-ended")
 
 
 class Place:
@@ -42,7 +40,7 @@ def die() -> None:
 
 def arrange(place: Place) -> None:
     """Puts the place into the classes that pass it."""
-    write, sync, remove, replace, rename = Disk.write, Disk.sync, Disk.remove, Disk.replace, Disk.rename
+    write, sync, rename = Disk.write, Disk.sync, Disk.rename
     written: dict[int, None] = {}  # files with frames that are not synced
 
     def writing(disk: Disk, file: int, parts: Sequence[BytesLike], offset: int) -> None:
@@ -55,24 +53,11 @@ def arrange(place: Place) -> None:
             die()
         write(disk, file, parts, offset)
         written[file] = None
-        if place.reached("unsynced"):
-            die()
 
     def syncing(disk: Disk, file: int) -> None:
         sync(disk, file)
         if file in written and place.reached("synced"):
             die()
-
-    def removing(disk: Disk, path: str) -> None:
-        if os.path.basename(path).startswith("seg-") and place.reached("trim-half"):
-            remove(disk, path)
-            die()
-        remove(disk, path)
-
-    def replacing(disk: Disk, path: str, data: bytes) -> None:
-        if os.path.basename(path) == "trim.json" and place.reached("trim-unwritten"):
-            die()
-        replace(disk, path, data)
 
     def renaming(disk: Disk, old: str, new: str) -> None:
         if os.path.basename(new) == "wal.json" and place.reached("change-frozen"):
@@ -80,7 +65,7 @@ def arrange(place: Place) -> None:
         rename(disk, old, new)
 
     patches: list[tuple[str, Callable[..., None]]] = [
-        ("write", writing), ("sync", syncing), ("remove", removing), ("replace", replacing), ("rename", renaming),
+        ("write", writing), ("sync", syncing), ("rename", renaming),
     ]  # fmt: skip
     for name, patch in patches:
         setattr(Disk, name, patch)
@@ -88,13 +73,9 @@ def arrange(place: Place) -> None:
     durable = Receiver.durable
 
     def accepting(receiver: Receiver) -> None:
-        before = receiver.accepted
         if receiver._waiting and receiver._waiting[0][0] <= receiver.writer.durable and place.reached("unaccepted"):
             die()
         durable(receiver)
-        if receiver.accepted > before and place.reached("accepted"):
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, loop.call_soon, die)  # when the accept is on the wire
 
     Receiver.durable = accepting  # type: ignore[method-assign]
 

@@ -31,8 +31,6 @@ MASTER = "local[1]"
 
 def _example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("lake", ROOT / "examples" / "spark" / "lake.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

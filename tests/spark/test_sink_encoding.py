@@ -221,7 +221,6 @@ def test_a_file_keeps_each_topics_order_over_many_batches(tmp_path: Path, monkey
         for some in (rows[at : at + 30] for at in range(0, 1000, 30))
     ]
     file = stage(tmp_path / "b", 3, 12, batches, None)
-    assert file is not None
     assert file.name.startswith("3-12-")
     assert file.rows == 1000
     assert len(file.runs) > 15
@@ -236,7 +235,6 @@ def test_many_small_topics_do_not_gather_without_bound(tmp_path: Path, monkeypat
     monkeypatch.setattr(staging, "_ALL_BYTES", 1000)
     batch = pa.record_batch({"topic": [f"t{number}" for number in range(100)], "value": [bytes(40)] * 100})
     file = stage(tmp_path, 0, 0, [batch, batch], None)
-    assert file is not None
     assert file.rows == 200
     assert len(file.runs) > 100  # some topic was written before its second row came
 
@@ -269,7 +267,6 @@ def test_no_room_is_said_with_its_remedy(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     file = stage(tmp_path, 0, 0, [pa.record_batch({"value": ["a", "b"]})], "orders")
-    assert file is not None
     run = Run(0, 3, tmp_path / file.name, 0)
     with pytest.raises(OutboxError, match="2 messages in record batch 0, the manifest says 3"):
         run.payloads()

@@ -11,6 +11,7 @@ import pytest
 
 from onceway.client.bodies import encode_body
 from onceway.spark.errors import WalForeign, WalMissing
+from onceway.spark.files import Disk
 from onceway.spark.wal import Retention, SlotReader, Wal, WalSettings
 from onceway.spark.wal.frames import FRAME_HEAD, SEGMENT_HEAD, segments
 from onceway.spark.wal.reading import DirectoryReader
@@ -190,6 +191,22 @@ def test_whole_segments_of_committed_rows_are_removed(full: Life) -> None:
     assert rows_of(full.wal.slot(0), start, 500) == numbered(start, 500)
     with pytest.raises(WalMissing, match=rf"rows 0 to 9 were trimmed, the log begins at row {start}; walRetention"):
         list(full.wal.slot(0).read(0, 10))
+
+
+def test_where_the_log_begins_is_written_before_a_segment_is_removed(
+    full: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins: list[int] = []
+    remove = Disk.remove
+
+    def removing(disk: Disk, path: str) -> None:
+        begins.append(full.wal.slot(0).start())
+        remove(disk, path)
+
+    monkeypatch.setattr(Disk, "remove", removing)
+    start = trimmed(full, 300)
+    assert begins
+    assert set(begins) == {start}
 
 
 def test_what_is_not_committed_stays(full: Life) -> None:

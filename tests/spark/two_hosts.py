@@ -132,11 +132,9 @@ class Store:
         behind = self._moto.environment["AWS_ENDPOINT_URL"].removeprefix("http://")
         command = [sys.executable, "-c", RELAY, f"0.0.0.0:{self.port}", behind]
         self._relay = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert self._relay.stdout is not None
         assert self._relay.stdout.readline() == b"ready\n"
 
     def kill(self) -> None:
-        assert self._relay is not None
         self._relay.kill()
         self._relay.wait(WITHIN_S)
 
@@ -347,7 +345,6 @@ class World:
         host = self.host_of(one)
         host.signal(signal.SIGKILL, "-m\0onceway")
         wait_until(lambda: self.holder(slot) not in (0, one), "another host has the slot", WITHIN_S, 0.1)
-        assert host.receivers is not None
         host.receivers.wait(WITHIN_S)
         host.receive(self.file)
         return f"all of {host.name} killed"

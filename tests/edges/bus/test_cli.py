@@ -13,7 +13,7 @@ from edges.bus.edge import Edge
 from edges.bus.options import BusOptions
 from edges.store import Batch, StoreError, open_store
 from onceway.base import waits
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.edges.bus.world import CERTIFICATE, ROOT_KEY, BusProcess
 from tests.live import wait_until
 from tests.running import module
@@ -42,7 +42,7 @@ CERTIFIED = ("--tls-cert", str(CERTIFICATE))
 )
 def test_wrong_usage_ends_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     key = "" if "root key" in said else "key"
-    done = onceway("bus", "serve", "--data", tmp_path / "data", *arguments, env={"ONCEWAY_BUS_ROOT_KEY": key})
+    done = called("bus", "serve", "--data", tmp_path / "data", *arguments, env={"ONCEWAY_BUS_ROOT_KEY": key})
     assert (done.returncode, done.stdout) == (2, "")
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "data").exists()
@@ -67,7 +67,7 @@ def test_data_that_another_edge_uses_is_refused(bus: BusProcess, tmp_path: Path)
     ],
 )
 def test_a_store_of_another_process_has_its_limits_there(arguments: tuple[str, ...], said: str) -> None:
-    done = onceway("bus", "serve", *CERTIFIED, *arguments, env={"ONCEWAY_BUS_ROOT_KEY": "key"})
+    done = called("bus", "serve", *CERTIFIED, *arguments, env={"ONCEWAY_BUS_ROOT_KEY": "key"})
     assert (done.returncode, done.stdout) == (2, "")
     assert said in " ".join(done.stderr.split())
 

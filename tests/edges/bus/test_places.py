@@ -111,8 +111,6 @@ async def test_the_address_that_is_connected_is_the_one_that_is_looked_at(
         found = await sender.send(f"http://a.example:{port}/x", "u", b"[]", "0")
         again = await sender.send(f"http://10.0.0.1:{port}/x", "u", b"[]", "0")
         await sender.close()
-        assert found is not None
-        assert again is not None
         assert (found.kind, again.kind) == ("not allowed", "not allowed")
         with pytest.raises(BlockingIOError):
             there.accept()

@@ -116,7 +116,6 @@ async def test_the_last_samples_of_a_writer_that_is_killed_reach_all_readers(net
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, network.urls("a"), stdout=asyncio.subprocess.PIPE
         )
-        assert process.stdout is not None
         assert await process.stdout.readline() == b"written\n"
         await until(lucky, lambda: values(lucky.take()) == [4])
         os.kill(process.pid, signal.SIGKILL)

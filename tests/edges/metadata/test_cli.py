@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from chaos.live.ports import free_port
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.live import LiveNetwork, wait_until
 from tests.running import module
 
@@ -63,6 +62,6 @@ def test_what_is_published_at_one_edge_is_watched_at_another(tmp_path: Path) -> 
     ],
 )
 def test_bad_input_says_what_is_wrong(words: tuple[str, ...], code: int, said: str) -> None:
-    done: subprocess.CompletedProcess[str] = onceway("metadata", *words)
+    done = called("metadata", *words)
     assert done.returncode == code
     assert said in done.stderr

@@ -16,7 +16,7 @@ import pytest
 from chaos.live.ports import free_port
 from edges.pipe import push
 from onceway.base.waits import PIPE_STORE
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import ROOT, wait_until
 from tests.running import module
@@ -78,7 +78,7 @@ def test_a_terminal_has_a_prompt_and_the_line_reset(network: PipeNetwork, pipe: 
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], said: str) -> None:
-    done = onceway("pipe", *arguments)
+    done = called("pipe", *arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
@@ -86,7 +86,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str) -> None:
 
 @pytest.mark.parametrize(("what", "option", "kind"), [("pull", "--store", "store"), ("reset", "--url", "router")])
 def test_nobody_there_is_said_soon_and_ends_with_1(what: str, option: str, kind: str) -> None:
-    done = onceway("pipe", what, "x", option, "127.0.0.1:1", "--connect-timeout", "1.2")
+    done = called("pipe", what, "x", option, "127.0.0.1:1", "--connect-timeout", "1.2")
     place = f"{kind} amqp://127.0.0.1:1 (Connection refused)"
     assert (done.returncode, done.stderr.splitlines()) == (
         1,
@@ -98,13 +98,13 @@ def test_nobody_there_is_said_soon_and_ends_with_1(what: str, option: str, kind:
 
 
 def test_a_push_that_waits_for_a_router_says_so() -> None:
-    done = onceway("pipe", "push", "x", "one", "--url", "127.0.0.1:1", "--connect-timeout", 1.5)
+    done = called("pipe", "push", "x", "one", "--url", "127.0.0.1:1", "--connect-timeout", 1.5)
     told = "[push] x: waits for a router: amqp://127.0.0.1:1: Connection refused"
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, told)
 
 
 def test_a_push_that_waits_for_a_store_says_so_once_and_that_it_goes_on(network: PipeNetwork, pipe: str) -> None:
-    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert called("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
     network.kill_store("s")
     place = network.store_url()
     told = [f"{pipe}: waits for store {place} (Connection refused)", f"{pipe}: goes on"]
@@ -134,7 +134,7 @@ def test_a_push_that_waits_for_a_store_says_so_once_and_that_it_goes_on(network:
 
 
 def test_a_store_that_hangs_is_named(network: PipeNetwork, pipe: str) -> None:
-    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert called("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
     os.kill(network.store_pid("s"), signal.SIGSTOP)
     began = time.monotonic()
     with module("onceway", "pipe", "push", pipe, "two", "--url", network.urls()) as pushed:
@@ -153,33 +153,33 @@ def test_a_push_into_a_pipe_that_nobody_knows_asks_for_its_name(network: PipeNet
 
 @pytest.mark.parametrize("what", ["pull", "reset"])
 def test_a_pipe_that_is_not_there_ends_at_once_with_1(network: PipeNetwork, what: str) -> None:
-    done = onceway("pipe", what, "nosuch", "--url", network.urls(), "--connect-timeout", 1000)
+    done = called("pipe", what, "nosuch", "--url", network.urls(), "--connect-timeout", 1000)
     said = f"no pipe 'nosuch' at {network.urls()}; is the name right? A pipe that no file has needs --store\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
 def test_a_store_that_the_file_does_not_have_is_named(network: PipeNetwork) -> None:
-    done = onceway("pipe", "serve", network.topology_path, "--store", "z")
+    done = called("pipe", "serve", network.topology_path, "--store", "z")
     assert (done.returncode, done.stderr) == (2, "--store: one of s\n")
-    done = onceway("pipe", "promote", network.topology_path, "nothing", "s")
+    done = called("pipe", "promote", network.topology_path, "nothing", "s")
     assert done.returncode == 2
     assert 'no pipe "nothing"' in done.stderr
 
 
 def test_a_url_with_tls_is_never_read_without(network: PipeNetwork, pipe: str) -> None:
-    done = onceway("pipe", "pull", pipe, "--store", f"amqps://127.0.0.1:{network.ports['s']}", "--connect-timeout", 2)
+    done = called("pipe", "pull", pipe, "--store", f"amqps://127.0.0.1:{network.ports['s']}", "--connect-timeout", 2)
     assert done.returncode == 1
     assert "TLS" in done.stderr
 
 
 def test_a_time_before_all_times_is_the_beginning(network: PipeNetwork, pipe: str) -> None:
-    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
-    assert onceway("pipe", "pull", pipe, "--from", "0001-01-01", "--store", network.store_url()).stdout == "one\n"
+    assert called("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert called("pipe", "pull", pipe, "--from", "0001-01-01", "--store", network.store_url()).stdout == "one\n"
 
 
 def test_a_store_that_is_given_as_a_router_is_read(network: PipeNetwork, pipe: str) -> None:
-    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
-    assert onceway("pipe", "pull", pipe, "--url", network.store_url()).stdout == "one\n"
+    assert called("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert called("pipe", "pull", pipe, "--url", network.store_url()).stdout == "one\n"
 
 
 def test_a_pipe_needs_no_file(network: PipeNetwork, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.live.ports import free_port
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import COMMAND, called, onceway
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import wait_until
 from tests.running import Program, module
@@ -54,7 +54,7 @@ def test_a_store_answers_with_its_metrics(network: PipeNetwork, tmp_path: Path) 
                 "primary": 1,
                 "pushes_total": 3,
             }
-        assert onceway("pipe", "reset", "measured", "--url", network.urls(), *of_store).stdout == "3\n"
+        assert called("pipe", "reset", "measured", "--url", network.urls(), *of_store).stdout == "3\n"
         wait_until(lambda: scraped(metrics)["readers"] == 0, "the reader has gone")
         assert scraped(metrics)["start_position"] == 4
 
@@ -68,7 +68,7 @@ def test_the_file_says_where_stores_answer_and_the_primary_tells_how_long_it_wai
 
     with Program([*COMMAND, "up", str(network.topology_path), "--state-dir", str(tmp_path / "state")]) as up:
         wait_until(lambda: "event=pipe_primary" in up.errors, f"the store subscribes\n{up.errors}")
-        assert onceway("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
+        assert called("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
         assert [(told(store)["next_position"], told(store)["primary"]) for store in "st"] == [(1, 1), (1, 0)]
         assert told("s")["waiting_seconds"] == 0
         pid = int(re.findall(r"started, pid (\d+)  .*event=store_started store=t", up.errors)[0])

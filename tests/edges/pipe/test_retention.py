@@ -20,7 +20,7 @@ from edges.store.embedded import EmbeddedStore
 from onceway.base.logs import logger
 from onceway.client import delivery
 from onceway.client.bodies import encode_body
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.serving import until
 
@@ -274,8 +274,8 @@ def test_the_file_says_how_much_every_store_keeps(pipe_network: PipeNetworks) ->
     found = asyncio.run(go())
     assert found == list(range(found[0], count))
     assert len(found) > 30
-    done = onceway("pipe", "pull", "jobs", "--url", network.urls(), "--from", "0", "--if-gone", "error")
+    done = called("pipe", "pull", "jobs", "--url", network.urls(), "--from", "0", "--if-gone", "error")
     assert done.returncode == 1
     assert "position 0 was dropped by retention" in done.stderr
-    done = onceway("pipe", "reset", "jobs", "--url", network.urls())
+    done = called("pipe", "reset", "jobs", "--url", network.urls())
     assert int(done.stdout) == len(found)

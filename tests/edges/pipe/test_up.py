@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from chaos.live.ports import free_port
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import COMMAND, called
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import wait_until
 from tests.running import Program
@@ -33,12 +33,12 @@ def test_up_runs_the_stores_restarts_and_stops_them(tmp_path: Path) -> None:
     with Program([*COMMAND, "up", str(path), "--state-dir", str(state)]) as up:
         wait_until(lambda: "event=pipe_primary" in up.errors, f"the store subscribes\n{up.errors}")
         wait_until(lambda: "event=retained_serves" in up.errors, f"that of retained messages, too\n{up.errors}")
-        assert onceway("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
+        assert called("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
         os.kill(pid_of_store(up, 0), signal.SIGKILL)
         second = pid_of_store(up, 1)
-        assert onceway("pipe", "push", "jobs", "two", "--url", network.urls()).returncode == 0
-        assert onceway("pipe", "pull", "jobs", "--url", network.urls()).stdout == "one\ntwo\n"
-        assert "store s" not in onceway("status", path, "--timeout", "60").stdout
+        assert called("pipe", "push", "jobs", "two", "--url", network.urls()).returncode == 0
+        assert called("pipe", "pull", "jobs", "--url", network.urls()).stdout == "one\ntwo\n"
+        assert "store s" not in called("status", path, "--timeout", "60").stdout
         up.process.terminate()
         up.rest()
         assert "stopped  " in up.errors
@@ -46,7 +46,7 @@ def test_up_runs_the_stores_restarts_and_stops_them(tmp_path: Path) -> None:
     assert (state / "live" / "pipes" / "s" / "store").exists()
     assert (state / "live" / "retained" / "r.db").exists()
     assert f"[store s] does not answer at 127.0.0.1:{network.ports['s']}: pushes to jobs wait" in (
-        onceway("status", path, "--timeout", "60").stdout
+        called("status", path, "--timeout", "60").stdout
     )
 
 
@@ -61,19 +61,19 @@ def test_a_reload_starts_a_store_that_is_new_and_stops_one_that_has_left(tmp_pat
         without_t = path.read_text()
         wait_until(lambda: "event=network_ready" in up.errors, f"the network is ready\n{up.errors}")
         path.write_text(with_t)
-        done = onceway("reload", path, "--state-dir", state)
+        done = called("reload", path, "--state-dir", state)
         assert done.returncode == 0, done.stderr
         pid_of_store(up, 1)
-        assert onceway("pipe", "push", "more", "one", "--url", network.urls()).returncode == 0
+        assert called("pipe", "push", "more", "one", "--url", network.urls()).returncode == 0
         assert (data / "store").exists()
         path.write_text(without_t)
-        assert onceway("reload", path, "--state-dir", state).returncode == 0
+        assert called("reload", path, "--state-dir", state).returncode == 0
         wait_until(lambda: "event=store_stopped" in up.errors, f"t stops\n{up.errors}")
-        assert onceway("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
+        assert called("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
 
 
 def test_stores_that_the_file_does_not_have_are_refused(tmp_path: Path) -> None:
     network = PipeNetwork(tmp_path, ("a",), {"jobs": ("s",)})
-    done = onceway("up", network.topology_path, "--stores", "z")
+    done = called("up", network.topology_path, "--stores", "z")
     assert done.returncode == 2
     assert '--stores: no store "z"; stores are s' in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from edges.queue.codec import Kept, made, plain
 from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Phase1B, Serial, Value
 from onceway.errors import UsageError
-from tests.cli.conftest import onceway
+from tests.cli.conftest import called, onceway
 from tests.live import LiveNetwork
 from tests.running import module
 
@@ -37,7 +37,7 @@ def test_an_element_goes_in_and_comes_out_once(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_member_is_bad_input(tmp_path: Path) -> None:
-    refused = onceway("queue", "length", "jobs", "--members", "x,y", "--name", "z", "--data", str(tmp_path))
+    refused = called("queue", "length", "jobs", "--members", "x,y", "--name", "z", "--data", str(tmp_path))
     assert refused.returncode == 2
     assert "z is not among --members x,y" in refused.stderr
 

@@ -211,7 +211,6 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
     def edge() -> subprocess.Popen[bytes]:
         command = dying_with_us([sys.executable, "-c", EDGE, place, network.urls("a", "b")])
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-        assert process.stdout is not None
         assert process.stdout.readline() == b"attached\n"
         return process
 

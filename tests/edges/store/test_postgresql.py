@@ -54,7 +54,6 @@ def writer(url: str, who: str) -> subprocess.Popen[bytes]:
 
 def ended(process: subprocess.Popen[bytes]) -> int:
     """Kills it; the last number that it said."""
-    assert process.stdout is not None
     process.kill()
     said = [int(line) for line in process.stdout.read().split(b"\n")[:-1]]
     process.stdout.close()

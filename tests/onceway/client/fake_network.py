@@ -320,7 +320,6 @@ class FakeRouter:
 
     async def stop(self) -> None:
         """As if the process were killed."""
-        assert self._server is not None
         self._server.close()
         for wire in list(self._peers):
             wire.abort()

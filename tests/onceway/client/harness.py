@@ -132,7 +132,6 @@ class Rig:
     def answer_publisher(self, *, credit: int = 100, timeout: int = 120, **properties: Any) -> ReceiverLink:
         link = self.attaching()
         assert isinstance(link, ReceiverLink)
-        assert link.remote_attach is not None
         link.attach(
             source=link.remote_attach.source,
             target=Target(address="orders", timeout=timeout),
@@ -193,15 +192,12 @@ def epoch_of(link: Link) -> int:
 
 
 def number_of(link: Link, key: str) -> int:
-    assert link.remote_attach is not None
-    assert link.remote_attach.properties is not None
     value = link.remote_attach.properties[key]
     assert isinstance(value, ULong)
     return int(value)
 
 
 def map_of(link: Link) -> Mapping[bytes, DeliveryState | None] | None:
-    assert link.remote_attach is not None
     return link.remote_attach.unsettled
 
 

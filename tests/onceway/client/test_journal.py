@@ -343,7 +343,6 @@ def test_a_full_disk_stops_the_journal_and_loses_nothing_confirmed(path: Path) -
     publisher = life.journal.publisher("orders", "p")
     publisher.publish(0, [b"x" * 1000])
     life.sync()
-    assert life.journal._database is not None
     (pages,) = life.journal._database.execute("PRAGMA page_count").fetchone()
     life.journal._database.execute(f"PRAGMA max_page_count = {pages + 2}")
     confirmed = life.journal.durable

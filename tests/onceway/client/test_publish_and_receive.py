@@ -50,7 +50,6 @@ async def test_bodies_of_all_kinds_arrive_as_they_were() -> None:
             await publisher.put(body)
         deliveries = [await subscriber.receive() for _ in bodies]
         assert [delivery.body for delivery in deliveries] == [*bodies[:4], {"a": 1}]
-        assert deliveries[4].message.properties is not None
         assert deliveries[4].message.properties.subject == "s"
         for delivery in deliveries:
             await delivery.accept()

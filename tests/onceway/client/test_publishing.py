@@ -28,7 +28,6 @@ def test_a_first_attach_has_no_map_and_an_incarnation_equal_to_its_epoch() -> No
     link = rig.attaching()
     assert map_of(link) is None
     assert epoch_of(link) == number_of(link, "onceway:incarnation") == 1_000_000
-    assert link.remote_attach is not None
     assert (link.remote_attach.snd_settle_mode, link.remote_attach.rcv_settle_mode) == (0, 1)
     assert publisher.room == 0
 
@@ -69,7 +68,6 @@ def test_in_mode_first_nothing_is_settled_twice() -> None:
     publisher = rig.publisher("at-least-once")
     link = rig.attaching()
     assert isinstance(link, ReceiverLink)
-    assert link.remote_attach is not None
     link.attach(source=link.remote_attach.source, target=link.remote_attach.target, unsettled={})
     link.grant(10)
     rig.run()
@@ -216,7 +214,6 @@ def test_pre_settled_publications_are_decided_when_written() -> None:
     publisher = rig.publisher("at-most-once")
     link = rig.attaching()
     assert isinstance(link, ReceiverLink)
-    assert link.remote_attach is not None
     assert link.remote_attach.snd_settle_mode == 1
     link.attach(source=link.remote_attach.source, target=link.remote_attach.target)
     link.grant(2)

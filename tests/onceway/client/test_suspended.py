@@ -1,4 +1,5 @@
-"""Processes that are stopped for longer than the network waits for them, and go on: a client's, and a router's."""
+"""A client's process that is stopped for longer than the network waits for it, and goes on (a router's:
+tests/cli/test_up.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import onceway
-from onceway.client.clock import now_s
 from tests.live import LiveNetwork, dying_with_us, wait_until
 from tests.live_fixture import LiveNetworks
 
@@ -18,7 +18,6 @@ BOUND_S = 240.0
 T = TypeVar("T")
 # As short as leaves those time who are not stopped by us, on a machine that does much else.
 SHORT = {"subscription_timeout": "8s", "publisher_timeout": "13s", "idle_timeout": "3s"}
-STOPPED_S = 16.0  # longer than anybody is waited for
 
 PUBLISHER = """
 import asyncio, sys
@@ -82,49 +81,6 @@ def test_a_publisher_that_stood_still_for_too_long_sends_nothing_again(live_netw
                     await process.wait()
 
     assert bounded(scene) == ["put", "undecided 0", ""]
-
-
-def test_a_router_that_stood_still_for_too_long_loses_and_repeats_nothing(live_network: LiveNetworks) -> None:
-    """One publisher leaves it for another router; one waits for it all the time, with what it has put in its socket."""
-    network = live_network("a", "b", links=[("a", "b")], settings=SHORT)
-    sent: list[bytes] = []
-    received: list[object] = []
-
-    async def take(subscriber: onceway.Subscriber) -> None:
-        async for delivery in subscriber:
-            received.append(delivery.body)
-            await delivery.accept()
-
-    async def scene() -> None:
-        async with (
-            onceway.connect(network.urls("b"), container="watch") as at_b,
-            onceway.connect(network.urls("a", "b"), container="leaves", ordered=True, idle_timeout_s=3.0) as leaving,
-            onceway.connect(network.urls("a"), container="waits", idle_timeout_s=60.0) as waiting,
-        ):
-            taking = asyncio.create_task(take(await at_b.subscriber("orders")))
-            leaver = await leaving.publisher("orders")
-            waiter = await waiting.publisher("orders")
-            await waiter.send(b"waits 0")
-            network.pause("a")
-            left_alone_until = now_s() + STOPPED_S
-            put = [await waiter.put(b"waits %d" % number) for number in (1, 2)]
-            while now_s() < left_alone_until:
-                sent.append(b"leaves %d" % len(sent))
-                await leaver.send(sent[-1])
-            assert leaving.router == "b"
-            assert received == [b"waits 0", *sent]
-            network.resume("a")
-            for publication in put:
-                await publication
-            await asyncio.to_thread(network.wait_ready, "a", "b")
-            sent.append(b"leaves %d" % len(sent))
-            await leaver.send(sent[-1])
-            taking.cancel()
-
-    bounded(scene)
-    assert [body for body in received if body in sent] == sent
-    assert [body for body in received if body not in sent] == [b"waits 0", b"waits 1", b"waits 2"]
-    wait_until(lambda: not any(router.leftovers() for router in network), "nothing is left over")
 
 
 def bounded(scene: Callable[[], Awaitable[T]]) -> T:

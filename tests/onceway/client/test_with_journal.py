@@ -105,7 +105,6 @@ async def test_a_full_disk_is_an_error_for_everything_under_way_and_nothing_is_s
         connection = await onceway.connect(network.url(), container="c", journal=journal)
         publisher = await connection.publisher("orders")
         await publisher.send(b"fits")
-        assert journal._database is not None
         (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
         journal._database.execute(f"PRAGMA max_page_count = {pages + 2}")
         publication = await publisher.put(bytes(1_000_000))
@@ -155,7 +154,6 @@ async def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_agai
                     stdout=subprocess.PIPE,
                     cwd=os.getcwd(),
                 )
-                assert child.stdout is not None
                 assert await child.stdout.readline() == b"ready\n"
                 if sending is None:
                     publisher = await connection.publisher("orders")
