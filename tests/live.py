@@ -81,6 +81,7 @@ class LiveRouter:
 
     @property
     def pid(self) -> int:
+        assert self.process is not None
         return self.process.pid
 
     @property
@@ -232,8 +233,10 @@ class LiveNetwork:
         """SIGKILL, all of them before the first is waited for."""
         processes = [self.routers[name].process for name in names]
         for process in processes:
+            assert process is not None
             process.kill()
         for process in processes:
+            assert process is not None
             process.wait(GONE_S)
 
     def pause(self, name: str) -> None:
@@ -248,6 +251,7 @@ class LiveNetwork:
         stubborn = []
         running = [router for router in chosen if router.running]
         for router in running:
+            assert router.process is not None
             router.process.terminate()
         for router in running:
             assert router.process is not None
