@@ -16,6 +16,7 @@ from router.core.finishing import Finishing
 from router.core.intervals import IntervalSet
 from router.core.naming import outgoing_tags
 from router.core.ports import CompletionPort
+from router.core.publisher_handshake import FORWARDING
 
 if TYPE_CHECKING:
     from router.core.directory import SubscriptionEntry
@@ -166,7 +167,7 @@ class Completion:
             del self._open[publisher]
         self.core.touch(self.address)  # the address may be empty now
         publisher.records.completed(publisher, one.tags)
-        if publisher.link_gone is not None:
+        if publisher.handshake.state is FORWARDING:
             return
         port = cast("CompletionPort", publisher.port)
         for start, stop in one.ids:

@@ -33,7 +33,8 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
-from router.core.publisher import Batch, Phase
+from router.core.publisher import Batch
+from router.core.publisher_handshake import DROPPED
 from router.core.queue.address import QueueAddress
 from router.core.reasons import tell_why
 from router.core.recovery import RecoveryTimes
@@ -428,7 +429,7 @@ class Core(BaseCore):
             return
         windows, self._windows = self._windows, {}
         for publisher in windows:
-            if publisher.phase is not Phase.DROPPED:
+            if publisher.handshake.state is not DROPPED:
                 publisher.ingress.tell_window(publisher)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages

@@ -17,6 +17,7 @@ from router.core.intervals import IntervalSet
 from router.core.naming import derive_publisher_id
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import BaseFeed, BaseRecords, Batch, Publisher
+from router.core.publisher_handshake import Input
 from router.names import EPOCH, STOLEN
 
 LINGER_S: Final = 60.0
@@ -60,7 +61,8 @@ class Feed(BaseFeed):
         )
         own = self.own
         if own is not None:
-            own.brought_epoch, own.here, own.proof_outdated = of.brought_epoch, of.here, True
+            own.handshake.brought_epoch = of.handshake.brought_epoch
+            own.ingress.receive(own, Input.JOIN)  # so that it is not claimed by this attach
             own.ingress.proved(own)
             for tag in self.early_tags:
                 own.ingress.settled_tag(own, tag)

@@ -16,8 +16,9 @@ from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
 from router.core.naming import derive_publisher_id, outgoing_tags, refused_epoch, tag_prefix
 from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
-from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, BaseIngress, Batch, Phase, Publisher
+from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, BaseIngress, Batch, Publisher
 from router.core.publisher_directory import PublisherDirectory
+from router.core.publisher_handshake import READY, Action, Input
 from router.core.streams import Streams
 from router.core.turns import Turns
 from router.core.waiting import WaitingPublishers
@@ -105,8 +106,8 @@ class Ingress(BaseIngress):
         publisher.timeout_s = address.config.publisher_expires_s
         publisher.resumes = resumes
         in_time = known is not None and not known.closed and not known.expired(core.now)
-        publisher.was_known = in_time and publisher.may_resend
-        publisher.presented = presented or {}
+        publisher.handshake.may_be_late = in_time and publisher.may_resend
+        publisher.handshake.presented = presented or {}
         attach.unsettled = None  # the port keeps the attach
         if resumes:
             address.counters.publishers_resumed += 1
@@ -118,7 +119,7 @@ class Ingress(BaseIngress):
             answered = 0
         elif answered is None and not resumes:
             answered = publisher.term[0]
-        publisher.asked_together = self._is_asked_together(publisher)
+        publisher.handshake.asked(core.roll_call.together)
         port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
         core.window_changed(publisher)
 
@@ -148,7 +149,7 @@ class Ingress(BaseIngress):
 
     def _is_surely_later(self, publisher: Publisher, older: Publisher) -> bool:
         ours, theirs = publisher.connection, older.connection
-        ordered = publisher.brought_epoch and older.brought_epoch
+        ordered = publisher.handshake.brought_epoch and older.handshake.brought_epoch
         if ours is None or theirs is None or (ordered and ours != theirs):
             return ordered and publisher.term > older.term
         return ours >= theirs  # a client attaches on the last connection that it has opened
@@ -158,55 +159,61 @@ class Ingress(BaseIngress):
 
     # --------------------------------------------------------------------------------------------------------- claiming
 
+    def receive(self, publisher: Publisher, what: Input) -> None:
+        """Goes on in the publisher's handshake: does what its table says."""
+        action = publisher.handshake.receive(what)
+        if action is Action.CHECK:
+            self._claim(publisher)
+        elif action is Action.ASK:
+            self.ask(publisher)
+        elif action is Action.CALL:
+            publisher.handshake.call = self.core.roll_call.next
+            self.core.roll_call.want(publisher.handshake.call)
+        elif action is Action.TELL:
+            self._tell_all(publisher)
+        elif action is Action.TAKE:
+            self._become_ready(publisher)
+        elif action is Action.FORWARD_AND_LEAVE or action is Action.FORWARD_AND_CLOSE:
+            self._take_held(publisher)
+            if not publisher.dropped:
+                self.receive(publisher, Input.CLOSED if action is Action.FORWARD_AND_CLOSE else Input.LOST)
+        elif action is Action.LEAVE or action is Action.CLOSE:
+            self._leave(publisher, closed=action is Action.CLOSE)
+        elif action is Action.DROP:
+            self._drop_records(publisher)
+        elif action is Action.DISCARD:
+            self._discard(publisher)
+
     def proved(self, publisher: Publisher) -> None:
         """The publisher claims in the same step as its sign of life arrives (protocol 5.2).
 
         A sign of life counts only for JOINs processed before the message that it answers. Since then the publisher may
         have moved to the router where a newer subscription was, and finished there. In that case it is asked again.
         """
-        if publisher.phase is not Phase.PROVING:
-            return
-        publisher.here = publisher.asked_together
-        if not publisher.proof_outdated:
-            publisher.asked_for_proof = False
-            self._claim(publisher)
-            return
-        publisher.proof_outdated = False
-        publisher.asked_for_proof = True
-        if publisher.here and not publisher.overtaken:
-            publisher.claim_call = self.core.roll_call.next
-            self.core.roll_call.want(publisher.claim_call)
-        else:
-            publisher.overtaken = False
-            self.ask(publisher)
+        if publisher.handshake.is_proving:
+            self.receive(publisher, publisher.handshake.proved())
 
     def ask(self, publisher: Publisher) -> None:
         """Asks the publisher for a proof (protocol 5.2, 5.7)."""
-        publisher.asked_together = self._is_asked_together(publisher)
+        publisher.handshake.asked(self.core.roll_call.together)
         publisher.slack = 0  # protocol 5.7: what comes may use up the question's limit
         publisher.port.ask()
 
     def wants_proof(self, publisher: Publisher) -> None:
         self.streams.ask(publisher)
 
-    def _is_asked_together(self, publisher: Publisher) -> bool:
-        return self.core.roll_call.together and not publisher.brought_epoch
-
     def called(self, publisher: Publisher, number: int) -> None:
         """All routers have answered (protocol 5.9)."""
-        if publisher.claim_call is not None and publisher.claim_call <= number:
-            publisher.claim_call = None
-            self.proved(publisher)
-        else:
+        if not publisher.handshake.is_calling:
             self.streams.called(publisher, number)
+        elif publisher.handshake.call <= number:
+            self.receive(publisher, Input.CALLED)
 
     def vouching_changed(self, publisher: Publisher) -> None:
         """All routers are together now, so that a proof is worth asking for, or one is missing: then nobody can be
         called, and the publisher itself is asked (protocol 5.9)."""
-        if publisher.claim_call is not None:
-            publisher.claim_call = None
-            publisher.proof_outdated = True
-            self.proved(publisher)
+        if publisher.handshake.is_calling:
+            self.receive(publisher, Input.APART)
         else:
             self.streams.ask(publisher)
 
@@ -216,52 +223,53 @@ class Ingress(BaseIngress):
         self.streams.question_answered(publisher)
 
     def _claim(self, publisher: Publisher) -> None:
-        """The publisher works here from now on, and all routers are told (protocol 5.4)."""
-        core, address = self.core, self.address
-        known = address.known_publishers.get(publisher.publisher_id)
+        """The publisher works here from now on, unless something has become known that forbids it (protocol 5.4)."""
+        known = self.address.known_publishers.get(publisher.publisher_id)
         publisher.incarnation = publisher.brought_incarnation or 0
         brought, unique, resumes = publisher.brought_incarnation, publisher.unique, publisher.resumes
         if known and self._was_forgotten(known, brought, unique, resumes):
-            self._discard(publisher)
-            publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
+            self._refuse_claim(publisher, PUBLISHER_EXPIRED, FORGOTTEN)
             return
         if known and (known.term >= publisher.term or self._goes_back(publisher, known)):
-            self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation))
+            self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation), Input.REFUSED)
             return
         if self._is_too_late(publisher, known):
-            self._discard(publisher)
-            text = "its sign of life took longer than publisher_timeout"
-            publisher.port.detach(PUBLISHER_EXPIRED, text, {}, True)
+            self._refuse_claim(publisher, PUBLISHER_EXPIRED, "its sign of life took longer than publisher_timeout")
             return
         older = self.publishers.get(publisher.publisher_id)
         if older:
             self.drop(older, refused_epoch(publisher.term, publisher.incarnation))
-            core.drain()  # protocol 3.3: messages to oneself go before the rest
-            known = address.known_publishers.get(publisher.publisher_id)
+            self.core.drain()  # protocol 3.3: messages to oneself go before the rest
+            known = self.address.known_publishers.get(publisher.publisher_id)
         incarnation = self._incarnation(publisher, known)
         if incarnation is None:
-            self._discard(publisher)
-            text = "no router knows this publisher's unsettled deliveries"
-            publisher.port.detach(PUBLISHER_UNKNOWN, text, {}, True)
+            self._refuse_claim(publisher, PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries")
             return
         publisher.incarnation = incarnation
+        self.receive(publisher, Input.PASSED)
+
+    def _refuse_claim(self, publisher: Publisher, condition: str, text: str) -> None:
+        self.receive(publisher, Input.REFUSED)
+        publisher.port.detach(condition, text, {}, True)
+
+    def _tell_all(self, publisher: Publisher) -> None:
+        """Its claim is told to all routers (protocol 5.4)."""
+        core, address, handshake = self.core, self.address, publisher.handshake
         publisher.prefix = tag_prefix(publisher.publisher_id, publisher.incarnation)
-        undecided = [tag for tag, outcome in publisher.presented.items() if outcome is None]
-        publisher.expected, publisher.presented = dict.fromkeys(outgoing_tags(publisher.prefix, undecided)), {}
+        undecided = [tag for tag, outcome in handshake.presented.items() if outcome is None]
+        publisher.expected, handshake.presented = dict.fromkeys(outgoing_tags(publisher.prefix, undecided)), {}
         publisher.unknown = publisher.unique
         publisher.tags = set() if publisher.unique else None
-        publisher.phase = Phase.CLAIMING
         self._stop_proving(publisher)
         self.publishers[publisher.publisher_id] = publisher
         for entry in address.known_subscriptions.values():
             if entry.home is not None:
                 self.streams.cover(publisher, entry)
-        publisher.waiting = core.kinds.everybody(address.name)
-        expected = self.streams.expected(publisher)
-        core.broadcast(self._pub(publisher, expected))
-        for tag in publisher.settled_tags:
+        handshake.missing = core.kinds.everybody(address.name)
+        core.broadcast(self._pub(publisher, self.streams.expected(publisher)))
+        early, handshake.early_tags = handshake.early_tags, []
+        for tag in early:
             self.settled_tag(publisher, tag)
-        publisher.settled_tags.clear()
 
     def _pub(self, publisher: Publisher, expected: m.Expected | None) -> m.Pub:
         name = self.address.name
@@ -272,7 +280,7 @@ class Ingress(BaseIngress):
         """Says whether other routers may have settled what the publisher will send again while its sign of life was
         awaited (protocol 5.4). A client that brings an incarnation knows by itself how long it has been away
         (protocol 15)."""
-        return publisher.was_known and (known is None or known.expired(self.core.now))
+        return publisher.handshake.may_be_late and (known is None or known.expired(self.core.now))
 
     def _was_forgotten(self, known: PublisherEntry, incarnation: int | None, unique: bool, resumes: bool) -> bool:
         """Says whether an operator has had forgotten what the publisher would go on with. One that begins a later life
@@ -309,22 +317,30 @@ class Ingress(BaseIngress):
             self.directory.learn_from_stale(message.publisher, term, incarnation, real)
             return
         if publisher and publisher.term == message.term:
-            publisher.waiting.pop(sender, None)
+            publisher.handshake.missing.pop(sender, None)
             self.check_ready(publisher)
 
     def _is_overtaken(self, publisher: Publisher, term: Term, incarnation: int) -> bool:
         return publisher.term < term or publisher.incarnation < incarnation
 
     def check_ready(self, publisher: Publisher) -> None:
-        """When all have answered the claim, the link is ready: held transfers are taken (protocol 5.4)."""
-        if publisher.waiting or publisher.phase is not Phase.CLAIMING:
-            return
-        publisher.phase = Phase.READY
+        """When all have answered the claim, the link is ready (protocol 5.4)."""
+        if publisher.handshake.claims and not publisher.handshake.missing:
+            self.receive(publisher, Input.ACKNOWLEDGED)
+
+    def _become_ready(self, publisher: Publisher) -> None:
+        self._take_held(publisher)
+        if not publisher.dropped:
+            self.core.window_changed(publisher)
+            self.streams.ask(publisher)
+
+    def _take_held(self, publisher: Publisher) -> None:
+        """Held transfers are taken; pre-settled ones only, where the link is gone (protocol 6.9)."""
         self.records.feeds.look(publisher)
         self.streams.completion.check(publisher)
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
-        if publisher.link_gone is None:
+        if publisher.handshake.state is READY:
             self.streams.expect_until_flush(publisher)
             publisher.port.ready()
         for batch in held:
@@ -332,13 +348,6 @@ class Ingress(BaseIngress):
             if publisher.dropped:
                 return
         self.take_held_parts(publisher)
-        if publisher.dropped:
-            return
-        if publisher.link_gone is not None:  # protocol 6.9: its link was lost while the barrier was open
-            self._leave(publisher, closed=publisher.link_gone)
-            return
-        self.core.window_changed(publisher)
-        self.streams.ask(publisher)
 
     # --------------------------------------------------------------------------------------------------- what they send
 
@@ -350,23 +359,26 @@ class Ingress(BaseIngress):
         if publisher.held_parts:  # protocol 6.12.10; the session's window bounds them
             publisher.held_parts.append(batch)
             return
-        if publisher.phase is Phase.READY:
+        if publisher.handshake.state is READY:
             self._take(publisher, batch)
             return
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
+        self._note_sign(publisher)
         if publisher.ready:  # no other router had to answer
             self._take(publisher, batch)
         elif not publisher.dropped:  # the credit bounds them
             publisher.hold(batch)
 
+    def _note_sign(self, publisher: Publisher) -> None:
+        """It has sent something, which is a sign of life unless it is asked for another one (protocol 5.2)."""
+        if publisher.handshake.awaits_sign:
+            self.proved(publisher)
+            self.core.drain()
+
     def part(self, publisher: Publisher, part: Part) -> None:
         """A part of a large delivery is taken when the link is ready (protocol 6.12), and held before that."""
         self.core.window_changed(publisher)
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
+        if publisher.handshake.state is not READY:
+            self._note_sign(publisher)
         turns = self.turns
         if publisher.dropped:
             return
@@ -443,12 +455,11 @@ class Ingress(BaseIngress):
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
         """The publisher says that it will not send an expected tag again (protocol 6.6)."""
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
-        if publisher.phase is Phase.PROVING:
-            publisher.settled_tags.append(tag)
-            return
+        if publisher.handshake.state is not READY:
+            self._note_sign(publisher)
+            if publisher.handshake.is_proving:
+                publisher.handshake.early_tags.append(tag)
+                return
         if publisher.dropped:
             return
         outgoing = outgoing_tags(publisher.prefix, [tag])
@@ -464,14 +475,14 @@ class Ingress(BaseIngress):
     def router_up(self, router: str) -> None:
         """Sends the peer a PUB without expected set; open barriers wait for the peer, too (protocol 4.2)."""
         for publisher in self.publishers.values():
-            if publisher.phase is Phase.CLAIMING:
-                publisher.waiting[router] = None
+            if publisher.handshake.claims:
+                publisher.handshake.missing[router] = None
             self.core.send_to(router, self._pub(publisher, None))
 
     def router_down(self, router: str) -> None:
         """Barriers stop waiting for that router (protocol 8.6)."""
         for publisher in list(self.publishers.values()):
-            publisher.waiting.pop(router, None)
+            publisher.handshake.missing.pop(router, None)
             self.check_ready(publisher)
 
     # ------------------------------------------------------------------------------------------------------- going away
@@ -479,25 +490,26 @@ class Ingress(BaseIngress):
     def detach(self, publisher: Publisher, closed: bool) -> None:
         """The publisher's link is gone; closed: for good (protocol 8.4)."""
         self.core.publishers.pop(publisher.port, None)
-        if publisher.phase is Phase.PROVING:
+        handshake = publisher.handshake
+        if handshake.is_proving:
             if not self._detach_claims(publisher, closed):
-                self._discard(publisher)
+                self.receive(publisher, Input.LOST)
                 return
             publisher.port = DETACHED_PORT
-            self._claim(publisher)
+            self.receive(publisher, Input.CLOSED)
             self.core.drain()
             if publisher.dropped:
                 return
         publisher.port, publisher.connection = DETACHED_PORT, None
-        if publisher.phase is Phase.CLAIMING and publisher.keep_presettled():
-            publisher.link_gone = closed
-            return
-        self._leave(publisher, closed=closed)
+        if handshake.claims and publisher.keep_presettled():
+            self.receive(publisher, Input.CLOSED_WITH_SETTLED if closed else Input.LOST_WITH_SETTLED)
+        else:
+            self.receive(publisher, Input.CLOSED if closed else Input.LOST)
 
     def _detach_claims(self, publisher: Publisher, closed: bool) -> bool:
         """Says whether the detach claims: only a close with an epoch does, as others may have been pipelined
         (protocol 5.2)."""
-        return closed and publisher.brought_epoch
+        return closed and publisher.handshake.brought_epoch
 
     def _leave(self, publisher: Publisher, *, closed: bool) -> None:
         """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
@@ -515,7 +527,7 @@ class Ingress(BaseIngress):
         publisher = self.publishers.get(publisher_id)
         if publisher is not None and publisher.incarnation <= incarnation:
             self.core.publishers.pop(publisher.port, None)
-            self._drop_records(publisher)
+            self.receive(publisher, Input.STOLEN)
             publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
 
     def drop(self, publisher: Publisher, epoch: int) -> None:
@@ -523,20 +535,16 @@ class Ingress(BaseIngress):
         self._detach_stolen(publisher, epoch)
         self.core.broadcast(m.PubDown(self.address.name, publisher.publisher_id, publisher.term))
 
-    def _detach_stolen(self, publisher: Publisher, epoch: int) -> None:
+    def _detach_stolen(self, publisher: Publisher, epoch: int, what: Input = Input.STOLEN) -> None:
         port = publisher.port
         self.core.publishers.pop(port, None)
-        if publisher.phase is Phase.PROVING:
-            self._discard(publisher)
-        else:
-            self._drop_records(publisher)
+        self.receive(publisher, what)
         port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, _is_plain(publisher))
 
     def _discard(self, publisher: Publisher) -> None:
         """Forgets a publisher that has claimed nothing."""
         self._stop_proving(publisher)
         self.core.publishers.pop(publisher.port, None)
-        publisher.phase = Phase.DROPPED
         self.core.touch(self.address)  # the address may be empty now
 
     def _stop_proving(self, publisher: Publisher) -> None:
@@ -550,7 +558,6 @@ class Ingress(BaseIngress):
         # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
         self.records.flush()
         self.records.feeds.drop(publisher, closed=False)
-        publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.records.drop_all(publisher)
         self.streams.completion.drop(publisher)
@@ -610,7 +617,7 @@ class Ingress(BaseIngress):
         """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
         be able to answer then."""
         if publisher.held_parts:
-            return not publisher.asked_for_proof
+            return not publisher.handshake.is_asked
         records = self.records
         return bool(records.large) and records.ahead(publisher) >= self.core.config.stream_share
 
@@ -627,16 +634,16 @@ class Ingress(BaseIngress):
     def check_invariants(self) -> None:
         for publisher_id, publisher in self.publishers.items():
             assert publisher.publisher_id == publisher_id
-            assert publisher.phase in (Phase.CLAIMING, Phase.READY)
+            assert publisher.ready or publisher.handshake.claims
             publisher.check_invariants()
         for publisher_id, proving in self.proving.items():
             assert proving
             for publisher in proving:
                 assert publisher.publisher_id == publisher_id
-                assert publisher.phase is Phase.PROVING
+                assert publisher.handshake.is_proving
                 publisher.check_invariants()
 
 
 def _is_plain(publisher: Publisher) -> bool:
     """Says whether its client would not notice a detach with closed = false (protocol 5.3)."""
-    return not (publisher.brought_epoch or publisher.brought_map)
+    return not (publisher.handshake.brought_epoch or publisher.brought_map)

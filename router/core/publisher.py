@@ -6,7 +6,6 @@ Whoever has a publisher asks its ingress and its records by what is declared of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
 from router.core.directory import SubscriptionEntry
@@ -15,18 +14,12 @@ from router.core.log import Run, RunList, Segments
 from router.core.messages import SubscriptionName
 from router.core.naming import PREFIX
 from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, UniqueTags, Waiting
+from router.core.publisher_handshake import DROPPED, FORWARDING, READY, Handshake, Input
 from router.core.repeated_tags import UsedTags
 
 NO_SUBSCRIBERS: Final = "no subscribers"
 FLUSH: Final = None
 """Stands in `Publisher.needs_question` for the flush (protocol 8.5), beside the names of subscriptions."""
-
-
-class Phase(Enum):
-    PROVING = "waits for a sign of life"  # protocol 5.1
-    CLAIMING = "waits for the other routers"  # protocol 5.4
-    READY = "ready"
-    DROPPED = "gone"
 
 
 class IngressRun(Run):
@@ -93,6 +86,7 @@ class BaseIngress:
     def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry]) -> None:
         self.subscriptions = subscriptions  # known in the network
 
+    def receive(self, publisher: Publisher, what: Input) -> None: ...
     def ask_again(self, publisher: Publisher) -> None: ...
     def wants_proof(self, publisher: Publisher) -> None: ...
     def take_turn(self, publisher: Publisher) -> None: ...
@@ -126,14 +120,13 @@ class Publisher:
     """A publisher's attachment at this router."""
 
     __slots__ = (
-        "asked_for_proof", "asked_together", "brought_epoch", "brought_incarnation", "brought_map", "claim_call",
-        "connection", "container", "covered", "credit_withheld", "destinations", "expected", "flush_at", "held",
-        "held_back", "held_bytes", "held_count", "held_parts", "here", "incarnation", "ingress", "link_gone", "live",
-        "mode_first", "name", "needs_call", "needs_question", "no_credit_reason", "no_credit_since", "overtaken",
-        "phase", "port", "prefix", "presented", "proof_outdated", "publisher_id", "questions_answered",
-        "questions_asked", "records", "repeats", "resumes", "runs", "sent_new", "settled_tags", "slack", "tags", "term",
-        "timeout_s", "uncovered", "undone", "undone_bytes", "unfinished", "unique", "unknown", "unsettled", "used_tags",
-        "unsettled_window", "waiting", "wants_completion", "was_known",
+        "brought_incarnation", "brought_map", "connection", "container", "covered", "credit_withheld", "destinations",
+        "expected", "flush_at", "handshake", "held", "held_back", "held_bytes", "held_count", "held_parts",
+        "incarnation", "ingress", "live", "mode_first", "name", "needs_call", "needs_question", "no_credit_reason",
+        "no_credit_since", "port", "prefix", "publisher_id", "questions_answered", "questions_asked", "records",
+        "repeats", "resumes", "runs", "sent_new", "slack", "tags", "term", "timeout_s", "uncovered", "undone",
+        "undone_bytes", "unfinished", "unique", "unknown", "unsettled", "unsettled_window", "used_tags",
+        "wants_completion",
     )  # fmt: skip
 
     def __init__(
@@ -151,8 +144,8 @@ class Publisher:
         self.container = attach.container
         self.name = attach.name
         self.brought_incarnation = attach.incarnation
-        self.brought_epoch = attach.epoch is not None
         self.unique = isinstance(attach.unsettled, UniqueTags)
+        self.resumes = False
         self.brought_map = attach.unsettled is not None and not self.unique
         self.mode_first = attach.mode_first
         self.wants_completion = attach.wants_completion
@@ -161,27 +154,9 @@ class Publisher:
         self.publisher_id = publisher_id
         self.term = term
         self.timeout_s = 0.0  # as it is told (protocol 12.7)
-        self.phase = Phase.PROVING
-        # protocol 6.9: not None once its link has gone while pre-settled transfers were held; True if it was closed
-        self.link_gone: bool | None = None
-        # attaching
-        self.resumes = False
-        self.was_known = False  # it may send again what it has sent when it was here before (protocol 5.4)
-        self.presented: Mapping[bytes, Outcome | None] = {}
+        self.handshake = Handshake(brought_epoch=attach.epoch is not None)
         self.incarnation = 0
         self.prefix = b""
-        self.waiting: dict[str, None] = {}  # routers whose PUBACK is missing
-        # A subscription or an attachment elsewhere has become known since the link was answered or last asked: the next
-        # sign of life is too old, and the publisher is asked again (protocol 5.2).
-        self.proof_outdated = False
-        self.overtaken = False  # an attachment elsewhere has
-        self.asked_for_proof = False
-        # protocol 5.9, never of a client that brings an epoch: its open proof was asked for, and it has given one,
-        # since all routers are together
-        self.asked_together = False
-        self.here = False
-        self.claim_call: int | None = None  # it claims when that roll call, or a later one, is complete
-        self.settled_tags: list[bytes] = []  # expected tags that it has settled before it has claimed
         self.held: list[Batch] = []
         self.held_count = 0
         self.held_bytes = 0
@@ -227,11 +202,12 @@ class Publisher:
 
     @property
     def ready(self) -> bool:
-        return self.phase is Phase.READY
+        """Says whether all routers know of its claim."""
+        return self.handshake.state is READY or self.handshake.state is FORWARDING
 
     @property
     def dropped(self) -> bool:
-        return self.phase is Phase.DROPPED
+        return self.handshake.state is DROPPED
 
     def cover(self, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
@@ -312,13 +288,13 @@ class Publisher:
         assert all(self.covered.values()), "a home is covered without a subscription"
         assert 0 <= self.questions_asked - self.questions_answered <= 1
         assert all(question <= self.questions_asked + 1 for question in self.needs_question.values())
-        assert self.unfinished is None or self.phase is Phase.READY
-        if self.phase is Phase.PROVING:
+        assert self.unfinished is None or self.ready
+        if self.handshake.is_proving:
             assert not self.covered, "covered before its claim"
-            assert not self.waiting
+            assert not self.handshake.missing
             assert not self.live
-        if self.phase is Phase.READY:
-            assert not self.waiting, "ready while PUBACKs are missing"
+        if self.ready:
+            assert not self.handshake.missing, "ready while PUBACKs are missing"
             assert not self.held
 
 

@@ -17,6 +17,7 @@ from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
 from router.core.naming import NO_TERM, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.ports import Term
+from router.core.publisher_handshake import Input
 from router.policies import owner_of
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class PublisherDirectory:
         """A subscriber's map or another router names the publisher, which was unknown here when it attached
         (protocol 5.4)."""
         for publisher in self.address.proving.get(publisher_id, ()):
-            publisher.was_known = publisher.may_resend
+            publisher.handshake.may_be_late = publisher.may_resend
 
     def _overtaken_by_news(self, publisher_id: bytes) -> None:
         """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
@@ -136,8 +137,8 @@ class PublisherDirectory:
         and so can epochs that the client chose.
         """
         for publisher in self.address.proving.get(publisher_id, ()):
-            if not publisher.brought_epoch:
-                publisher.proof_outdated = publisher.overtaken = True
+            if not publisher.handshake.brought_epoch:
+                publisher.ingress.receive(publisher, Input.NEWS)
 
     def _tell_feeds(self) -> None:
         for topic in self.core.shares.topics_of(self.address.name):

@@ -14,7 +14,8 @@ from router.core.base import BaseAddress
 from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
 from router.core.messages import SubscriptionName
-from router.core.publisher import FLUSH, BaseFeed, Phase, Publisher
+from router.core.publisher import FLUSH, BaseFeed, Publisher
+from router.core.publisher_handshake import READY, Input
 from router.core.records import Records
 
 
@@ -33,15 +34,15 @@ class Streams:
     def ask(self, publisher: Publisher) -> None:
         """Asks a question if one is needed and none is open (protocol 5.7), or the other routers instead of the
         publisher (protocol 5.9)."""
-        if publisher.phase is not Phase.READY:
+        if publisher.handshake.state is not READY:
             return
         roll_call, needs = self.core.roll_call, publisher.needs_question
-        if publisher.here and publisher.needs_call:
+        if publisher.handshake.is_here and publisher.needs_call:
             roll_call.want(max(publisher.needs_call.values()))
             needs = {name: question for name, question in needs.items() if name not in publisher.needs_call}
         if publisher.questions_asked != publisher.questions_answered:
             # protocol 5.9: a question that was asked in advance gives way to another one, where it is of no use
-            no_use = not (publisher.brought_epoch or roll_call.together)
+            no_use = not (publisher.handshake.brought_epoch or roll_call.together)
             if not (no_use and needs and min(needs.values()) > publisher.questions_asked):
                 return
             publisher.questions_answered = publisher.questions_asked
@@ -52,7 +53,7 @@ class Streams:
 
     def called(self, publisher: Publisher, number: int) -> None:
         """All routers have answered (protocol 5.9). That serves only what was waiting when they were called."""
-        if publisher.phase is Phase.READY and publisher.here:
+        if publisher.handshake.state is READY and publisher.handshake.is_here:
             for name, first in list(publisher.needs_call.items()):
                 if first <= number:
                     self._serve(publisher, name)
@@ -60,10 +61,10 @@ class Streams:
 
     def question_answered(self, publisher: Publisher) -> None:
         """The open question is answered. It serves only what was waiting when it was asked (protocol 5.7)."""
-        if publisher.phase is not Phase.READY or publisher.questions_asked == publisher.questions_answered:
+        if publisher.handshake.state is not READY or publisher.questions_asked == publisher.questions_answered:
             return
         publisher.questions_answered = publisher.questions_asked
-        publisher.here = publisher.here or publisher.asked_together
+        publisher.handshake.proved()
         for name, question in list(publisher.needs_question.items()):
             if question <= publisher.questions_answered:
                 self._serve(publisher, name)
@@ -95,7 +96,7 @@ class Streams:
         """
         if history:
             for publisher in chain.from_iterable(self.address.proving.values()):
-                publisher.proof_outdated = True
+                publisher.ingress.receive(publisher, Input.JOIN)
         for publisher in list(self.publishers.values()):
             if self.records.lacks_payload(publisher, entry):
                 publisher.ingress.ask_again(publisher)
@@ -103,7 +104,7 @@ class Streams:
             publisher.uncovered[entry] = None
             if history:
                 publisher.needs_question[entry.name] = publisher.questions_asked + 1
-                if not publisher.brought_epoch:
+                if not publisher.handshake.brought_epoch:
                     publisher.needs_call[entry.name] = self.core.roll_call.next
                 self.ask(publisher)
             else:
@@ -164,7 +165,7 @@ class Streams:
     def flush_due(self, publisher: Publisher) -> None:
         """The publisher's time to send again is over. The FLUSH still needs a later proof (protocol 8.5)."""
         publisher.flush_at = None
-        if publisher.phase is not Phase.READY or not (publisher.unknown or publisher.expected):
+        if publisher.handshake.state is not READY or not (publisher.unknown or publisher.expected):
             return
         if publisher.credit_withheld:
             self.expect_until_flush(publisher)

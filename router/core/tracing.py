@@ -63,9 +63,9 @@ def _at_ingress(address: Address, publisher: Publisher, tag: bytes) -> Trace:
     - undone: `waits_for` names the subscriptions that have not accepted it,
     - done: the publisher was told the outcome, `rejected` says by how many, and has not settled it.
     """
-    told: Trace = {"link": publisher.phase.value, "credit": publisher.no_credit_reason or "yes"}
-    if tag in publisher.presented or any(tag in held.tags for held in publisher.held):
-        return {**told, "state": "expected" if tag in publisher.presented else "held"}
+    told: Trace = {"link": publisher.handshake.said, "credit": publisher.no_credit_reason or "yes"}
+    if tag in publisher.handshake.presented or any(tag in held.tags for held in publisher.held):
+        return {**told, "state": "expected" if tag in publisher.handshake.presented else "held"}
     (outgoing,) = outgoing_tags(publisher.prefix, [tag])
     if outgoing in publisher.expected:
         return {**told, "state": "expected"}

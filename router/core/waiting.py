@@ -10,7 +10,7 @@ from typing import Final
 
 from router.core.base import BaseAddress
 from router.core.ports import Waiting
-from router.core.publisher import NO_SUBSCRIBERS, Phase, Publisher
+from router.core.publisher import NO_SUBSCRIBERS, Publisher
 from router.names import WaitingReason
 
 TOLD_AFTER_S: Final = 5.0  # without credit; it is told again when the reason has changed, looked at as often
@@ -80,7 +80,7 @@ class WaitingPublishers:
     def tick(self) -> None:
         now = self.address.core.now
         for publisher, since in list(self.since.items()):
-            if publisher.phase is Phase.DROPPED:
+            if publisher.dropped:
                 del self.since[publisher]
                 self._told.pop(publisher, None)
             elif now >= since + TOLD_AFTER_S:

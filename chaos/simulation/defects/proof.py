@@ -8,6 +8,7 @@ from router.core.ingress import Ingress
 from router.core.ports import PublisherAttach, PublisherPort, Term
 from router.core.publisher import Publisher
 from router.core.publisher_directory import PublisherDirectory
+from router.core.publisher_handshake import State
 from router.core.roll_call import RollCall
 from router.core.streams import Streams
 from router.links.proof import Proof
@@ -28,7 +29,7 @@ ATTACH = Ingress.attach
 
 
 def claim_in_the_term_of_the_proof(self: Ingress, publisher: Publisher) -> None:
-    if not publisher.brought_epoch:
+    if not publisher.handshake.brought_epoch:
         known = self.address.known_publishers.get(publisher.publisher_id)
         publisher.term = (max(self.core.clock_us(), known.term[0] + 1 if known else 0), self.core.name)
     CLAIM(self, publisher)
@@ -38,7 +39,10 @@ CLAIM = Ingress._claim
 
 
 def proved_by_anything(self: Ingress, publisher: Publisher) -> None:
-    publisher.proof_outdated = False
+    now = publisher.handshake.state.name
+    publisher.handshake.state = State[now.removesuffix("_OUTDATED").removesuffix("_OVERTAKEN")]
+    if publisher.handshake.state in (State.OUTDATED, State.OVERTAKEN):
+        publisher.handshake.state = State.PROVING
     PROVED(self, publisher)
 
 

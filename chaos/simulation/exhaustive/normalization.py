@@ -35,7 +35,8 @@ from router.core.core import Core
 from router.core.counters import Counters, CountersByAddress, Timeline
 from router.core.deliveries import Deliveries
 from router.core.intervals import IntervalSet
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import Publisher
+from router.core.publisher_handshake import Handshake
 from router.core.records import Records
 from router.core.subscriber import Subscriber
 from router.links.client_connection import ClientConnection
@@ -63,9 +64,14 @@ def _proof(proof: Proof) -> dict[str, Any]:
 
 
 def _publisher(publisher: Publisher) -> dict[str, Any]:
-    come = {} if publisher.phase is Phase.PROVING else {"resumes": False, "was_known": False}
+    come = {} if publisher.handshake.is_proving else {"resumes": False}
     covered = {home: dict(sorted(publisher.covered[home].items())) for home in sorted(publisher.covered)}
     return {**come, "covered": covered, "uncovered": dict.fromkeys(sorted(publisher.uncovered, key=attrgetter("name")))}
+
+
+def _handshake(handshake: Handshake) -> dict[str, Any]:
+    late = handshake.may_be_late and handshake.is_proving
+    return {"may_be_late": late, "call": handshake.call if handshake.is_calling else 0}
 
 
 def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
@@ -119,6 +125,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     ReceiverLink: _attaches,
     Proof: _proof,
     Publisher: _publisher,
+    Handshake: _handshake,
     Subscriber: _subscriber,
     Core: _core,
     Counters: _counters,

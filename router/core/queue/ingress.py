@@ -9,7 +9,7 @@ from router.core.base import BaseAddress
 from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
-from router.core.publisher import Batch, Phase, Publisher
+from router.core.publisher import Batch, Publisher
 from router.core.publisher_directory import PublisherDirectory
 from router.core.queue.records import QueueRecords
 from router.core.records import Records
@@ -27,7 +27,7 @@ class QueueIngress(Ingress):
 
     def _claim(self, publisher: Publisher) -> None:
         super()._claim(publisher)
-        if publisher.phase is Phase.CLAIMING:
+        if publisher.handshake.claims:
             self.queue_records.note_claim(publisher)
 
     def _take(self, publisher: Publisher, batch: Batch) -> None:
