@@ -5,6 +5,7 @@ Addresses know nothing of each other. A part knows those parts that its construc
 - `publisher_directory`, `subscription_directory`: what every router knows of publishers and subscriptions;
 - `ingress`: publishers attach here, prove themselves, claim, and go;
 - `streams`: which subscriptions get the stream of a publisher that is attached here;
+- `windows`: how much it may send;
 - `records`: what these publishers have sent, and which subscriptions still have to accept it;
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
 - `egress`: subscriptions attach here, are answered, resume, and go.
@@ -35,6 +36,7 @@ from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
 from router.core.turns import Turns
+from router.core.windows import Windows
 
 
 class Address(BaseAddress):
@@ -60,7 +62,8 @@ class Address(BaseAddress):
         self.records = self.RECORDS(self, first_position, self.feeds, self.turns)
         self.feeds.records = self.records
         self.streams = self.STREAMS(self, self.records, self.completion)
-        self.ingress = self.INGRESS(self, self.publishers, self.streams, self.turns)
+        self.windows = Windows(self, self.streams)
+        self.ingress = self.INGRESS(self, self.publishers, self.streams, self.turns, self.windows)
         self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
 
     def all_handlers(self) -> m.Handlers:
@@ -179,12 +182,12 @@ class Address(BaseAddress):
         self.publishers.tick()
         self.streams.tick()
         self.deliveries.tick()
-        self.ingress.waiting.tick()
+        self.windows.waiting.tick()
         self.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        own = (self.deliveries, self.ingress.waiting, self.feeds)
+        own = (self.deliveries, self.windows.waiting, self.feeds)
         parts = (self.subscriptions, self.publishers, self.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 

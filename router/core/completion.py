@@ -59,7 +59,7 @@ class Completion:
         self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[BaseFeed, IntervalSet]
     ) -> None:
         """The publisher has settled records, which are about to be forgotten. fed: what stands for them at queues."""
-        if publisher.wants_completion:
+        if publisher.brought.wants_completion:
             one = self.noted.setdefault((publisher, False), Settlement(publisher))
             one.ids.add(first_id, first_id + len(tags))
             one.tags += tags
@@ -71,7 +71,7 @@ class Completion:
         self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
     ) -> None:
         """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
-        if publisher.wants_completion:
+        if publisher.brought.wants_completion:
             one = self.noted.setdefault((publisher, not recorded), Settlement(publisher))
             one.said.append(tag)
             one.tags.append(outgoing)
@@ -111,7 +111,7 @@ class Completion:
 
     def _begin(self, one: Settlement, routers: list[str]) -> None:
         self._open.setdefault(one.publisher, {})[one] = None
-        covered = one.publisher.covered
+        covered = one.publisher.coverage.covered
         for name, entry in self.address.known_subscriptions.items():
             if entry.home is None or name not in covered.get(entry.home, ()):
                 one.holders[name] = None

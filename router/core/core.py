@@ -20,6 +20,7 @@ from router.core import messages as m
 from router.core.address import Address
 from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
 from router.core.declarations import settings_digest
+from router.core.held import Batch
 from router.core.holding import NETWORK, octets_of_address
 from router.core.kinds import Kinds
 from router.core.ports import (
@@ -33,7 +34,6 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
-from router.core.publisher import Batch
 from router.core.publisher_handshake import DROPPED
 from router.core.queue.address import QueueAddress
 from router.core.reasons import tell_why
@@ -300,7 +300,7 @@ class Core(BaseCore):
     def without_outcome(self, port: PublisherPort) -> int:
         """Returns how many deliveries of this publisher have no outcome yet."""
         publisher = self.publishers.get(port)
-        return publisher.undone + publisher.held_count if publisher is not None else 0
+        return publisher.sent.undone + publisher.held.count if publisher is not None else 0
 
     def undecided(self, port: SubscriberPort) -> int:
         """Returns how many deliveries were sent to this subscriber and have no outcome yet."""
@@ -430,7 +430,7 @@ class Core(BaseCore):
         windows, self._windows = self._windows, {}
         for publisher in windows:
             if publisher.handshake.state is not DROPPED:
-                publisher.ingress.tell_window(publisher)
+                publisher.ingress.windows.tell(publisher)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
 

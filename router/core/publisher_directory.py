@@ -109,7 +109,7 @@ class PublisherDirectory:
             self.egress.deliveries.special[publisher_id] = dict.fromkeys(self.egress.deliveries.subscribers.values())
             local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
-                entry.made_by = owner_of(local.container)
+                entry.made_by = owner_of(local.brought.container)
             self.core.holding.count(entry.made_by, PUBLISHER)
         if real and home != self.core.name and self.core.feeding:  # protocol 16.12.4
             self._tell_feeds()
@@ -128,7 +128,7 @@ class PublisherDirectory:
         """A subscriber's map or another router names the publisher, which was unknown here when it attached
         (protocol 5.4)."""
         for publisher in self.address.proving.get(publisher_id, ()):
-            publisher.handshake.may_be_late = publisher.may_resend
+            publisher.handshake.may_be_late = publisher.brought.may_resend
 
     def _overtaken_by_news(self, publisher_id: bytes) -> None:
         """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).

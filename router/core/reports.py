@@ -68,18 +68,18 @@ def of_address(address: Address) -> Generator[None, None, Report]:
 
 def of_publisher(address: Address, publisher: Publisher) -> Report:
     """One publisher that is attached here."""
-    without_s = address.core.now - publisher.no_credit_since if publisher.no_credit_reason else 0.0
-    told = address.ingress.waiting.told(publisher)
+    without_s = address.core.now - publisher.window.since if publisher.window.reason else 0.0
+    told = address.windows.waiting.told(publisher)
     return {
-        "container": publisher.container,
-        "name": publisher.name,
+        "container": publisher.brought.container,
+        "name": publisher.brought.name,
         "term": list(publisher.term),
         "state": publisher.handshake.said,
-        "undone": publisher.undone,
-        "unsettled": publisher.unsettled,
-        "expected": "unknown" if publisher.unknown else len(publisher.expected),
+        "undone": publisher.sent.undone,
+        "unsettled": publisher.sent.unsettled,
+        "expected": "unknown" if publisher.resending.unknown else len(publisher.resending.tags),
         "waits_for": sorted(publisher.handshake.missing),
-        "no_credit": publisher.no_credit_reason,
+        "no_credit": publisher.window.reason,
         "waiting": None if told is None else told.status(),
         "no_credit_s": round(without_s, 3),
     }

@@ -63,11 +63,11 @@ def _at_ingress(address: Address, publisher: Publisher, tag: bytes) -> Trace:
     - undone: `waits_for` names the subscriptions that have not accepted it,
     - done: the publisher was told the outcome, `rejected` says by how many, and has not settled it.
     """
-    told: Trace = {"link": publisher.handshake.said, "credit": publisher.no_credit_reason or "yes"}
-    if tag in publisher.handshake.presented or any(tag in held.tags for held in publisher.held):
+    told: Trace = {"link": publisher.handshake.said, "credit": publisher.window.reason or "yes"}
+    if tag in publisher.handshake.presented or any(tag in held.tags for held in publisher.held.batches):
         return {**told, "state": "expected" if tag in publisher.handshake.presented else "held"}
     (outgoing,) = outgoing_tags(publisher.prefix, [tag])
-    if outgoing in publisher.expected:
+    if outgoing in publisher.resending.tags:
         return {**told, "state": "expected"}
     records = address.records
     position = records.find(publisher, outgoing)
@@ -87,7 +87,7 @@ def _waits_for(address: Address, publisher: Publisher, position: int) -> list[Tr
     found: list[Trace] = []
     for home, tokens in address.records.awaited.items():
         if position in tokens:
-            for container, name in sorted(publisher.covered.get(home, {})):
+            for container, name in sorted(publisher.coverage.covered.get(home, {})):
                 found.append({"container": container, "name": name, "home": home, "why": "shared"})
     for entry in address.subscriptions.entries.values():
         why = "owed" if position in entry.owed else "syncing" if position in entry.syncing else None

@@ -28,15 +28,15 @@ _REASONS: Final[dict[str, WaitingReason]] = {
 def why(address: BaseAddress, publisher: Publisher) -> Waiting | None:
     """Returns what the publisher waits for; None if it has credit, and outcomes may come."""
     core = address.core
-    reason = publisher.no_credit_reason
-    if not core.may_accept(address) and (publisher.undone or reason):
+    reason = publisher.window.reason
+    if not core.may_accept(address) and (publisher.sent.undone or reason):
         recovery = core.recovery(address.name)
         seconds = round(recovery.left_s, 3) if recovery is not None and core.booted else None
         return Waiting("recovering", seconds=seconds, setting="subscription_timeout")
     if not reason:
         return None
     code = _REASONS[reason]
-    if code == "window" and not publisher.undone:
+    if code == "window" and not publisher.sent.undone:
         code = "memory-limit"  # no bytes are left of its share of memory_limit
     if code != "window":
         return Waiting(code)

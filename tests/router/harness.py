@@ -174,8 +174,11 @@ def _leftovers(core: Core) -> dict[str, object]:
             left[f"records.{name}"] = getattr(address.records, name)
         left["awaited"] = [home for home, tokens in address.records.awaited.items() if tokens]
         for publisher in ingress.publishers.values():
-            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats", "held", "needs_question"):
-                left[f"publisher {publisher.container} {name}"] = getattr(publisher, name)
+            container = f"publisher {publisher.brought.container}"
+            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats"):
+                left[f"{container} {name}"] = getattr(publisher.sent, name)
+            left[f"{container} held"] = publisher.held.batches
+            left[f"{container} questions"] = publisher.questions.needed
         for name in ("alive", "open", "rejected"):
             left[f"arrivals.{name}"] = getattr(log, name)
         for name in ("accepts", "sync_accepts"):

@@ -18,7 +18,7 @@ from router.core.subscriber import Subscriber
 
 
 def unknown_is_empty(self: Streams, publisher: Publisher) -> m.Expected:
-    return list(publisher.expected)
+    return list(publisher.resending.tags)
 
 
 def pub_is_stale_by_term(self: PublisherDirectory, known: PublisherEntry, sender: str, message: m.Pub) -> bool:

@@ -24,7 +24,7 @@ from router.core.subscriber import Subscriber
 
 
 def everybody_is_heard(self: QueueRecords, publisher: Publisher) -> None:
-    self.doubts[publisher] = Doubt(list(publisher.expected), [], [])
+    self.doubts[publisher] = Doubt(list(publisher.resending.tags), [], [])
 
 
 def assign_what_it_has_not_named(

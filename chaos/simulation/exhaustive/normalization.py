@@ -21,6 +21,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -33,6 +34,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.core.core import Core
 from router.core.counters import Counters, CountersByAddress, Timeline
+from router.core.coverage import Coverage
 from router.core.deliveries import Deliveries
 from router.core.intervals import IntervalSet
 from router.core.publisher import Publisher
@@ -64,9 +66,16 @@ def _proof(proof: Proof) -> dict[str, Any]:
 
 
 def _publisher(publisher: Publisher) -> dict[str, Any]:
-    come = {} if publisher.handshake.is_proving else {"resumes": False}
-    covered = {home: dict(sorted(publisher.covered[home].items())) for home in sorted(publisher.covered)}
-    return {**come, "covered": covered, "uncovered": dict.fromkeys(sorted(publisher.uncovered, key=attrgetter("name")))}
+    if publisher.handshake.is_proving:
+        return {}
+    brought = copy(publisher.brought)
+    brought.resumes = False
+    return {"brought": brought}
+
+
+def _coverage(coverage: Coverage) -> dict[str, Any]:
+    covered = {home: dict(sorted(names.items())) for home, names in sorted(coverage.covered.items())}
+    return {"covered": covered, "uncovered": dict.fromkeys(sorted(coverage.uncovered, key=attrgetter("name")))}
 
 
 def _handshake(handshake: Handshake) -> dict[str, Any]:
@@ -125,6 +134,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     ReceiverLink: _attaches,
     Proof: _proof,
     Publisher: _publisher,
+    Coverage: _coverage,
     Handshake: _handshake,
     Subscriber: _subscriber,
     Core: _core,

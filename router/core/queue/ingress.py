@@ -8,21 +8,25 @@ from router.core import messages as m
 from router.core.base import BaseAddress
 from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
+from router.core.held import Batch
 from router.core.ingress import Ingress
-from router.core.publisher import Batch, Publisher
+from router.core.publisher import Publisher
 from router.core.publisher_directory import PublisherDirectory
 from router.core.queue.records import QueueRecords
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.turns import Turns
+from router.core.windows import Windows
 from router.names import NOT_IMPLEMENTED
 
 
 class QueueIngress(Ingress):
     """Publishers of one queue at this router."""
 
-    def __init__(self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns) -> None:
-        super().__init__(address, directory, streams, turns)
+    def __init__(
+        self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns, windows: Windows
+    ) -> None:
+        super().__init__(address, directory, streams, turns, windows)
         self.queue_records = cast(QueueRecords, self.records)
 
     def _claim(self, publisher: Publisher) -> None:

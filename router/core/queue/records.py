@@ -14,8 +14,9 @@ from router.core import messages as m
 from router.core.base import BaseAddress
 from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feeds
+from router.core.held import Batch
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.publisher import Batch, Publisher
+from router.core.publisher import Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
@@ -93,7 +94,8 @@ class QueueRecords(Records):
     def note_claim(self, publisher: Publisher) -> None:
         """Any consumer may hold what the publisher sends again, until it has been heard (protocol 16.4)."""
         entries = list(self.subscriptions.values())
-        self.doubts[publisher] = Doubt(list(publisher.expected), entries, self.core.kinds.everybody(self.address.name))
+        everybody = self.core.kinds.everybody(self.address.name)
+        self.doubts[publisher] = Doubt(list(publisher.resending.tags), entries, everybody)
 
     def heard_all(self, publisher: Publisher, router: str) -> None:
         """That router has answered the claim, and has said before what its consumers hold."""
@@ -123,7 +125,7 @@ class QueueRecords(Records):
         for tag in message.tags:
             found = records.get(tag)
             if found is None:
-                if publisher.unknown or tag in publisher.expected:
+                if publisher.resending.unknown or tag in publisher.resending.tags:
                     doubt.holders.setdefault(tag, []).append(entry)
                 else:
                     over.append(tag)
@@ -141,7 +143,7 @@ class QueueRecords(Records):
             found = records.get(tag)
             if found is not None and found[0] in self.undone:
                 self._pass_over(publisher, message.name, message.subscription_term, *found)
-            elif found is None and (publisher.unknown or tag in publisher.expected):
+            elif found is None and (publisher.resending.unknown or tag in publisher.resending.tags):
                 doubt.declined.setdefault(tag, {})[message.name] = message.subscription_term
         self._assign_held(publisher, entry, named)
         if message.unproven:
@@ -174,8 +176,8 @@ class QueueRecords(Records):
         """Returns the positions of its records, with their message formats."""
         return {
             tag: (start + i, message_format)
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
             for i, tag in enumerate(self.log.tags(start, stop))
         }
 
@@ -189,7 +191,7 @@ class QueueRecords(Records):
             for i, kind in self.core.kinds_of(batch.payloads, self.address.config.priority).items():
                 self.free.note(start + i, kind)
         doubt = self.doubts[publisher]
-        unknown = publisher.unknown
+        unknown = publisher.resending.unknown
         if not (unknown or doubt.expected):
             self.free.add(start, stop)
             return
@@ -233,14 +235,14 @@ class QueueRecords(Records):
         (protocol 16.4)."""
         return [
             m.Entries(start, message_format, self.log.tags(start, stop), [None] * (stop - start), [])
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
         ]
 
     def is_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         if entry.name == NOBODY:
             return True
-        return entry.home is not None and entry.name in publisher.covered.get(entry.home, ())
+        return entry.home is not None and entry.name in publisher.coverage.covered.get(entry.home, ())
 
     def may_get(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         """Says whether the consumer gets what is free of this publisher. Before it has been heard, that might overtake
@@ -253,8 +255,8 @@ class QueueRecords(Records):
             return []
         return [
             (low, high, message_format)
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
             for low, high in entry.owed.overlap(start, stop)
         ]
 
