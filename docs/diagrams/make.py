@@ -20,9 +20,12 @@ from html import escape
 from pathlib import Path
 from types import ModuleType
 
-from router.core import publisher_handshake
+from router.core import publisher_handshake, subscriber_handshake
 
-HANDSHAKES = {"publisher-attach": ("The attach handshake of a publisher", publisher_handshake)}
+HANDSHAKES = {
+    "publisher-attach": ("The attach handshake of a publisher", publisher_handshake),
+    "subscriber-attach": ("The attach handshake of a subscription", subscriber_handshake),
+}
 
 LEFT, GAP, TOP, ROW, NOTE = 62, 158, 84, 32, 26
 CHAR = 6.3  # average width of a character at 12 px

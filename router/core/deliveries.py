@@ -625,7 +625,7 @@ class Deliveries(BaseDeliveries):
             subscriber.classify(publisher)
         if delivery.state in (State.QUEUED, State.RELEASED, State.REMOVED):
             delivery.state = State.REMOVED
-        elif not subscriber.answered:
+        elif not subscriber.handshake.answered:
             # The map will not list it. If a SYNC has filled it, its place in the queue is skipped.
             delivery.resume = Resume.NOTHING
         elif delivery.resume is Resume.SETTLED:
@@ -636,7 +636,7 @@ class Deliveries(BaseDeliveries):
             delivery.resume = Resume.SETTLED
         elif delivery_id >= 0:
             subscriber.port.settle(delivery_id, delivery_id)
-        elif subscriber.listing_incomplete and delivery.from_map:
+        elif subscriber.handshake.leaves_out and delivery.from_map:
             # protocol 7.7: it was not listed and has no delivery-id here; after the next attach no router would know it
             delivery.resume = Resume.SETTLED
             subscriber.resume_later(delivery)
@@ -647,7 +647,8 @@ class Deliveries(BaseDeliveries):
         for name, subscriber in subscribers.items():
             assert subscriber.name == name
             subscriber.check_invariants()
-            assert all(router == core.name or router in core.up for router in (*subscriber.joined, *subscriber.waiting))
+            routers = (*subscriber.handshake.joined, *subscriber.handshake.missing)
+            assert all(router == core.name or router in core.up for router in routers)
             for publisher_id, (home, term) in subscriber.synced.items():
                 entry = publishers[publisher_id]
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"

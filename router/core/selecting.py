@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from router.core.intervals import Range
 from router.core.irregular import Irregular, State
 from router.core.ports import Outcome, Selection
+from router.core.subscriber_handshake import UNANSWERED
 
 if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
@@ -58,7 +59,12 @@ class Selecting:
         """Whether nothing that has just come, at the end of the log, is wanted, as one look at its properties for all
         subscriptions says; then it is answered for. found: what is known of these payloads."""
         needs, passage = self.needs, subscriber.passage
-        if needs is None or self.selected != start or not subscriber.answered or subscriber.skip.starts:
+        if (
+            needs is None
+            or self.selected != start
+            or subscriber.handshake.state in UNANSWERED
+            or subscriber.skip.starts
+        ):
             return False
         if passage is not None and (passage.passed_by or passage.partial is not None):
             return False

@@ -17,12 +17,12 @@ from typing import cast
 from router.core.arrivals import Arrivals
 from router.core.base import BaseAddress
 from router.core.counters import Timeline
-from router.core.directory import Gap, PublisherEntry
+from router.core.directory import PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
 from router.core.large import Body, Partial
 from router.core.log import Run, RunList
-from router.core.messages import JoinKind, SubscriptionName
+from router.core.messages import SubscriptionName
 from router.core.passage import Passage
 from router.core.ports import (
     NEVER_EXPIRES_S,
@@ -36,6 +36,7 @@ from router.core.ports import (
 )
 from router.core.presettled import PreSettledQueue
 from router.core.selecting import Selecting, accept_expired, has_expired
+from router.core.subscriber_handshake import HEARD, JOINING, MISSED, RESUMING, TELL, Handshake
 
 
 class BaseDeliveries:
@@ -79,12 +80,12 @@ class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "address", "answered", "born", "bound", "brought_epoch", "brought_map", "by_delivery_id", "by_sync", "cursor",
-        "data", "deliveries", "expires", "expiry_policy", "filled_placeholders", "gap", "granted_s", "history",
-        "irregular", "joined", "kind", "known", "listing_incomplete", "longest_s", "marks", "name", "over_at", "owes",
-        "passage", "port", "presettled", "rejected", "released", "resumes_only", "selecting", "sent_ids",
+        "address", "born", "bound", "brought_epoch", "brought_map", "by_delivery_id", "by_sync", "cursor",
+        "data", "deliveries", "expires", "expiry_policy", "filled_placeholders", "granted_s", "handshake",
+        "irregular", "longest_s", "name", "owes",
+        "passage", "port", "presettled", "rejected", "released", "selecting", "sent_ids",
         "sent_positions", "settled_mode", "settled_on_wire", "settles_on_accept", "skip", "sync_queue", "synced",
-        "term", "to_resume", "unsettled", "waiting",
+        "term", "to_resume", "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -100,8 +101,7 @@ class Subscriber:
         self.term = term
         self.data = address.data_on_the_wire(attach.data)
         self.born: Term | None = None
-        self.kind = JoinKind.EITHER
-        self.history = False
+        self.handshake = Handshake()
         self.brought_epoch = attach.epoch is not None
         self.brought_map = attach.unsettled is not None
         self.expiry_policy: ExpiryPolicy = "never" if declared else attach.expiry_policy  # protocol 7.8
@@ -115,16 +115,6 @@ class Subscriber:
             or attach.settled_mode
             or (not self.brought_epoch and not self.brought_map and self.granted_s <= 0)
         )
-        # attaching
-        self.joined: dict[str, None] = {}  # routers that have JOINED
-        self.waiting: dict[str, None] = {}  # routers whose JOINED is missing
-        self.answered = False
-        self.listing_incomplete = False  # our map did not fit (protocol 7.7)
-        self.resumes_only = False  # deliveries left out of it have no outcome yet: nothing new is sent (protocol 7.7)
-        self.known = False  # some router knew the subscription
-        self.over_at: float | None = None  # since when it was waited for no more here, before this attach
-        self.gap = Gap.NONE  # whether a router may have accepted without it
-        self.marks: dict[Term, None] = {}
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
         # the log
@@ -155,15 +145,9 @@ class Subscriber:
         """The large delivery that its link is in the middle of (protocol 6.12)."""
         return self.passage.partial if self.passage is not None else None
 
-    @property
-    def resumed(self) -> bool:
-        """Some router knew it, and none may have accepted without it (protocol 7.6)."""
-        return self.known and self.gap is Gap.NONE
-
     def heard(self) -> None:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
-        if self.gap is Gap.UNTOLD:
-            self.gap = Gap.TOLD
+        if self.handshake.receive(HEARD) is TELL:
             self.address.tell_read(self.name, self.term)
 
     # --------------------------------------------------------------------------------------------- irregular deliveries
@@ -267,9 +251,10 @@ class Subscriber:
         if delivery.resume is not Resume.PLACEHOLDER or delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
-        if self.resumes_only:
+        resumes_only = self.handshake.state is RESUMING
+        if resumes_only:
             self.resume_later(delivery)
-        return not self.resumes_only
+        return not resumes_only
 
     def resume_later(self, *deliveries: Irregular) -> None:
         self.to_resume = self.to_resume or deque()
@@ -303,7 +288,8 @@ class Subscriber:
     def pump(self, cache: dict[object, object] | None = None) -> None:
         """Sends what may be sent: nothing before the attach is answered (protocol 10.2), and in the order of the
         streams (protocol 6.7)."""
-        if not self.answered:
+        state = self.handshake.state
+        if state is JOINING or state is MISSED:
             return
         deliveries, passage = self.deliveries, self.passage
         if passage is not None and (passage.partial is not None or passage.passed_by) and not passage.go_on():
@@ -326,7 +312,7 @@ class Subscriber:
             room = self._pump_irregular(room)
             if room <= 0 or self.to_resume:
                 return
-        if self.resumes_only:
+        if state is RESUMING:
             return
         if cache is None:
             cache = {}
@@ -444,7 +430,7 @@ class Subscriber:
             elif delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
                 self._resume(delivery)
                 room = self._room_left(room, 1)
-        if self.to_resume or self.resumes_only:
+        if self.to_resume or self.handshake.state is RESUMING:
             return room
         while room > 0 and self.released:
             delivery = self.released.pop(0)
@@ -597,5 +583,5 @@ class Subscriber:
         assert all(self.bound.get(at) is d for at, d in self.filled_placeholders.items())
         if self.passage is not None:
             self.passage.check_invariants()
-        assert not (self.answered and self.waiting), "it was answered before all have joined"
+        assert not (self.handshake.answered and self.handshake.missing), "it was answered before all have joined"
         self.presettled.check_invariants()

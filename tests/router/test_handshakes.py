@@ -10,17 +10,23 @@ from typing import Any
 
 import pytest
 
-from router.core import publisher_handshake
+from router.core import publisher_handshake, subscriber_handshake
 
 
-def in_state(state: Enum) -> publisher_handshake.Handshake:
+def publisher(state: Enum) -> publisher_handshake.Handshake:
     handshake = publisher_handshake.Handshake(brought_epoch=False)
     handshake.state = publisher_handshake.State(state)
     return handshake
 
 
+def subscriber(state: Enum) -> subscriber_handshake.Handshake:
+    handshake = subscriber_handshake.Handshake()
+    handshake.state = subscriber_handshake.State(state)
+    return handshake
+
+
 Machine = tuple[ModuleType, Callable[[Enum], Any]]
-MACHINES: list[Machine] = [(publisher_handshake, in_state)]
+MACHINES: list[Machine] = [(publisher_handshake, publisher), (subscriber_handshake, subscriber)]
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=[module.__name__ for module, _ in MACHINES])

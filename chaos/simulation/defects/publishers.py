@@ -78,7 +78,7 @@ def has_no_home_now(self: PublisherDirectory, sender: str, message: m.PubDown) -
 
 
 def synced_under_a_known_set(self: Egress, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
-    return sender in subscriber.joined and isinstance(message.expected, list)
+    return sender in subscriber.handshake.joined and isinstance(message.expected, list)
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {

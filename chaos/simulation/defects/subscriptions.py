@@ -36,7 +36,7 @@ def waits_for_itself_only(self: Egress, port: SubscriberPort, attach: Subscriber
     EGRESS_ATTACH(self, port, attach)
     subscriber = self.kept.subscribers.get(port)
     if subscriber is not None:
-        subscriber.waiting = {self.core.name: None}
+        subscriber.handshake.missing = {self.core.name: None}
 
 
 EGRESS_ATTACH = Egress.attach
@@ -59,7 +59,7 @@ LISTED = Egress._listed
 def resumed_though_not_listed(self: Deliveries, subscriber: Subscriber, delivery: Irregular) -> None:
     resume = delivery.resume
     SETTLE_IRREGULAR(self, subscriber, delivery)
-    if not subscriber.answered:
+    if not subscriber.handshake.answered:
         delivery.resume = resume
 
 

@@ -41,6 +41,7 @@ from router.core.publisher import Publisher
 from router.core.publisher_handshake import Handshake
 from router.core.records import Records
 from router.core.subscriber import Subscriber
+from router.core.subscriber_handshake import Handshake as SubscriberHandshake
 from router.links.client_connection import ClientConnection
 from router.links.limits import RECOUNT_S, Bookkeeping
 from router.links.proof import Proof
@@ -85,7 +86,11 @@ def _handshake(handshake: Handshake) -> dict[str, Any]:
 
 def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
     emptied = [name for name in ("to_resume", "sync_queue") if not getattr(subscriber, name)]
-    return {"joined": dict(sorted(subscriber.joined.items())), **dict.fromkeys(emptied, ())}
+    return dict.fromkeys(emptied, ())
+
+
+def _joined(handshake: SubscriberHandshake) -> dict[str, Any]:
+    return {"joined": dict(sorted(handshake.joined.items()))}
 
 
 def _core(core: Core) -> dict[str, Any]:
@@ -137,6 +142,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Coverage: _coverage,
     Handshake: _handshake,
     Subscriber: _subscriber,
+    SubscriberHandshake: _joined,
     Core: _core,
     Counters: _counters,
     CountersByAddress: lambda _: {"lost": {}},

@@ -10,6 +10,7 @@ from router.core.irregular import Irregular, State
 from router.core.messages import SubscriptionName
 from router.core.ports import SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import BaseDeliveries, Subscriber
+from router.core.subscriber_handshake import NOTHING_NEW
 
 if TYPE_CHECKING:
     from router.core.queue.deliveries import QueueDeliveries
@@ -67,7 +68,7 @@ class Consumer(Subscriber):
 
     def room(self) -> int:
         """Returns how many deliveries it takes beyond those that wait here already."""
-        if not self.answered or self.resumes_only or self.unproven:
+        if self.handshake.state in NOTHING_NEW or self.unproven:
             return 0
         waiting = count(self.owes.overlap(self.cursor, self.deliveries.log.end))
         waiting += len(self.to_resume) + len(self.released) + len(self.sync_queue)

@@ -91,7 +91,7 @@ class QueueDeliveries(Deliveries):
 
     def _has_enough(self, consumer: Consumer) -> bool:
         """Says whether no ingress has used half of the largest share that it could be told now."""
-        if not self.homes or not consumer.answered:
+        if not self.homes or not consumer.handshake.answered:
             return False
         half = consumer.port.link_credit() // len(self.homes) // 2
         return all(home in consumer.grants and consumer.grants[home].left > half for home in self.homes)

@@ -32,7 +32,7 @@ class QueueEgress(Egress):
     def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
         """Of what an earlier subscription held undecided a fresh one holds nothing: it may be another's by now
         (protocol 16.2)."""
-        if subscriber.kind is m.JoinKind.FRESH:
+        if subscriber.handshake.kind is m.JoinKind.FRESH:
             final = State.ACCEPTED
             decided = {
                 prefix: {tag: delivery for tag, delivery in known.items() if delivery.state is final}
