@@ -254,7 +254,7 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber is None:
             return None
-        self.addresses[subscriber.address.name].egress.detach(subscriber, closed, expiring)
+        self.addresses[subscriber.deliveries.address.name].egress.detach(subscriber, closed, expiring)
         self.drain()
         return subscriber.term
 

@@ -124,7 +124,7 @@ class Egress:
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
         subscriber = self.SUBSCRIBER(self.deliveries, port, attach, term, entry is not None and entry.declared)
-        subscriber.brought_map = presented is not None
+        subscriber.handshake.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
         self.deliveries.subscribers_changed()
@@ -133,7 +133,7 @@ class Egress:
             special[subscriber] = None
         self._enter_map(subscriber, entered)
         attach.unsettled = attach.entered = None  # the port keeps the attach
-        attach.timeout_s = subscriber.granted_s
+        attach.timeout_s = subscriber.wait.granted_s
         subscriber.handshake.missing = core.kinds.everybody(address.name)
         for router in subscriber.handshake.missing:
             self._send_join(subscriber, router)
@@ -164,7 +164,7 @@ class Egress:
         """The attach is fresh if the client created the subscription by it, resume if the client says that it has
         attached before, else either (protocol 7.1)."""
         handshake = subscriber.handshake
-        handshake.history = subscriber.brought_map
+        handshake.history = subscriber.handshake.brought_map
         if attach.born is not None:
             subscriber.born = (attach.born, "")
         if attach.born is not None and attach.born == attach.epoch:
@@ -179,9 +179,9 @@ class Egress:
         """Takes over what the client's map says, but for what is superseded (protocol 7.2)."""
         for prefix, deliveries in entered.items():
             if not self._is_superseded(prefix):
-                known = subscriber.irregular.get(prefix[:8])
+                known = subscriber.irregular.by_tag.get(prefix[:8])
                 if known is None:
-                    subscriber.irregular[prefix[:8]] = deliveries
+                    subscriber.irregular.by_tag[prefix[:8]] = deliveries
                 else:
                     known.update(deliveries)
 
@@ -207,7 +207,7 @@ class Egress:
                 subscriber.term,
                 kind,
                 history,
-                self._orphan_timeout(subscriber),
+                subscriber.wait.as_orphan(),
                 heard,
                 self._life(subscriber),
                 subscriber.data,
@@ -231,12 +231,6 @@ class Egress:
         if subscriber.handshake.answered:
             return m.JoinKind.RESUME, True
         return subscriber.handshake.kind, subscriber.handshake.history
-
-    def _orphan_timeout(self, subscriber: Subscriber) -> float:
-        """Returns the timeout of its orphan if its router dies (protocol 7.2, 8.3)."""
-        if subscriber.expiry_policy == "never":
-            return subscriber.longest_s
-        return subscriber.granted_s
 
     def on_joined(self, sender: str, message: m.Joined) -> None:
         """A router knows of the subscription, or says that it is broken or stale (protocol 7.3)."""
@@ -295,13 +289,14 @@ class Egress:
             delivery.resume = Resume.NOTHING
         plain, settled = Resume.PLAIN, Resume.SETTLED
         filled = Resume.FILLED if resumes_only else plain  # else it would wait among new deliveries
-        subscriber.resume_later(*[d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled])
+        resumed = [d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled]
+        subscriber.irregular.resume_later(*resumed)
         subscriber.pump()
 
     def _answer(self, subscriber: Subscriber, undecided: list[Irregular], decided: list[Irregular]) -> int:
         """Returns how many are listed, the undecided first."""
         listing: dict[bytes, MapState] | None = None
-        if subscriber.brought_map:
+        if subscriber.handshake.brought_map:
             accepted, rejected = MapState.ACCEPTED, MapState.REJECTED
             listing = dict.fromkeys([delivery.tag for delivery in undecided], MapState.UNDECIDED)
             listing.update([(delivery.tag, rejected if delivery.rejected else accepted) for delivery in decided])
@@ -312,8 +307,8 @@ class Egress:
                 listing,
                 handshake.resumed,
                 sorted(handshake.marks),
-                subscriber.granted_s,
-                subscriber.expiry_policy,
+                subscriber.wait.granted_s,
+                subscriber.wait.policy,
             )
         )
 
@@ -330,9 +325,9 @@ class Egress:
     def _listed(self, subscriber: Subscriber) -> list[Irregular]:
         """Returns every delivery of the map that is not known to be settled, also those whose publisher is away
         (protocol 7.6)."""
-        if not subscriber.brought_map:
+        if not subscriber.handshake.brought_map:
             return []
-        return [d for known in subscriber.irregular.values() for d in known.values() if d.from_map]
+        return [d for known in subscriber.irregular.by_tag.values() for d in known.values() if d.from_map]
 
     # ------------------------------------------------------------------------------------------------------- publishers
 
@@ -352,7 +347,7 @@ class Egress:
         entry = self.address.known_publishers.get(publisher_id)
         for subscriber in self.subscribers.values():
             subscriber.synced.pop(publisher_id, None)
-            known = subscriber.irregular.get(publisher_id)
+            known = subscriber.irregular.by_tag.get(publisher_id)
             if known:
                 for delivery in list(known.values()):
                     if delivery.state in (State.QUEUED, State.RELEASED):
@@ -363,10 +358,10 @@ class Egress:
                             delivery.resume = Resume.PLACEHOLDER
                             delivery.payload = None
                         subscriber.unbind(delivery)
-                if subscriber.sync_queue:
+                if subscriber.irregular.sync_queue:
                     waiting = (Resume.FILLED, Resume.SETTLED)
-                    subscriber.sync_queue = deque(
-                        d for d in subscriber.sync_queue if d.state is State.QUEUED or d.resume in waiting
+                    subscriber.irregular.sync_queue = deque(
+                        d for d in subscriber.irregular.sync_queue if d.state is State.QUEUED or d.resume in waiting
                     )
             if entry is not None:
                 subscriber.classify(entry)
@@ -379,7 +374,7 @@ class Egress:
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
-        return any(publisher_id in subscriber.irregular for subscriber in self.subscribers.values())
+        return any(publisher_id in subscriber.irregular.by_tag for subscriber in self.subscribers.values())
 
     def settle_incarnations(self, publisher_id: bytes, below: int) -> None:
         """Settles the deliveries of incarnations below that one (protocol 5.5, 5.6)."""
@@ -394,7 +389,7 @@ class Egress:
         """Settles the publisher's deliveries that fulfil the condition. All of them must be in doubt
         (`ingress_lost`)."""
         for subscriber in list(self.subscribers.values()):
-            known = subscriber.irregular.get(publisher_id)
+            known = subscriber.irregular.by_tag.get(publisher_id)
             if known:
                 for delivery in list(known.values()):
                     if condition(delivery):
@@ -409,7 +404,7 @@ class Egress:
         for subscriber in list(self.subscribers.values()):
             here = self._synced_by_pub(subscriber, sender, message)
             infer = expected is not None and self._may_infer(subscriber, sender)
-            known = subscriber.irregular.get(message.publisher, {})
+            known = subscriber.irregular.by_tag.get(message.publisher, {})
             for delivery in list(known.values()):
                 if incarnation_of(delivery.tag) < message.incarnation or (
                     infer
@@ -442,12 +437,11 @@ class Egress:
         """
         self.kept.subscribers.pop(subscriber.port, None)
         subscriber.handshake.receive(LOST)
-        if closed or (expiring and subscriber.expiry_policy != "never" and subscriber.granted_s <= 0):
+        wait = subscriber.wait
+        if closed or (expiring and wait.policy != "never" and wait.granted_s <= 0):
             self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
             return
-        timeout = subscriber.longest_s
-        if expiring and subscriber.expiry_policy != "never":
-            timeout = min(timeout, subscriber.granted_s)
+        timeout = wait.as_orphan(expiring=expiring)
         self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
 
     def timeout_begins(self, attach: SubscriberAttach, term: Term) -> None:
@@ -466,7 +460,7 @@ class Egress:
         info = {EPOCH: known[0]} if known is not None else {}
         description = WHY.get(condition, why_broken)
         # protocol 5.3: a plain client needs to be told that it is closed
-        closed = condition != STOLEN or not (subscriber.brought_epoch or subscriber.brought_map)
+        closed = condition != STOLEN or not (subscriber.handshake.brought_epoch or subscriber.handshake.brought_map)
         if subscriber.handshake.receive(DROP) is REFUSE:
             subscriber.port.refuse(condition, description, info)
         else:
@@ -497,7 +491,7 @@ class Egress:
         self._orphan(subscriber)
 
     def _orphan(self, subscriber: Subscriber) -> None:
-        timeout = self._orphan_timeout(subscriber)
+        timeout = subscriber.wait.as_orphan()
         self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
 
     def _remove_link(self, subscriber: Subscriber, announcement: m.Orphan | m.Leave) -> None:

@@ -272,7 +272,7 @@ class PublisherDirectory:
     def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
         """What subscriptions here hold of a publisher without a home."""
         subscribers = self.egress.deliveries.subscribers.values()
-        return [delivery for each in subscribers for delivery in each.irregular.get(entry.publisher_id, {}).values()]
+        return [delivery for each in subscribers for delivery in each.irregular.of(entry.publisher_id)]
 
     def forget(self, entry: PublisherEntry) -> None:
         """An operator says that a publisher without a home will not come back. All routers are told (protocol 8.4)."""
@@ -421,7 +421,7 @@ class PublisherDirectory:
         ages = [
             self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
             for subscriber in self.egress.deliveries.subscribers.values()
-            for publisher_id, known in subscriber.irregular.items()
+            for publisher_id, known in subscriber.irregular.by_tag.items()
             if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
         ]
         return round(max(ages), 3) if ages else None

@@ -88,7 +88,7 @@ def of_publisher(address: Address, publisher: Publisher) -> Report:
 def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
     """One subscription that is attached here. It may hold a hundred thousand irregular deliveries."""
     irregular = in_doubt = placeholders = not_accepted = 0
-    for known in list(subscriber.irregular.values()):
+    for known in list(subscriber.irregular.by_tag.values()):
         for delivery in list(known.values()):
             if delivery.state is State.DECLINED:
                 continue
@@ -106,7 +106,7 @@ def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
         "term": list(subscriber.term),
         "answered": subscriber.handshake.answered,
         "waits_for": sorted(subscriber.handshake.missing),
-        "unsettled": subscriber.unsettled.size + irregular,
+        "unsettled": subscriber.sent.unsettled.size + irregular,
         "in_doubt": in_doubt,
         "placeholders": placeholders,
         "queued": count(subscriber.owes.overlap(subscriber.cursor, deliveries.log.end)),
@@ -121,7 +121,7 @@ def in_doubt(address: Address) -> Generator[None, None, list[Report]]:
     found: list[Report] = []
     seen = 0
     for subscriber in list(address.deliveries.subscribers.values()):
-        for publisher_id, known in list(subscriber.irregular.items()):
+        for publisher_id, known in list(subscriber.irregular.by_tag.items()):
             entry = address.publishers.entries.get(publisher_id)
             for delivery in list(known.values()):
                 seen += 1

@@ -93,10 +93,14 @@ GAPS: Final = (MISSED, ANSWERING_MISSED, UNTOLD, TOLD)
 class Handshake:
     """Where one subscription is in it, and what routers have said. Its egress says what comes."""
 
-    __slots__ = ("history", "joined", "kind", "known", "marks", "missing", "over_at", "state")
+    __slots__ = (
+        "brought_epoch", "brought_map", "history", "joined", "kind", "known", "marks", "missing", "over_at", "state",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, brought_epoch: bool, brought_map: bool) -> None:
         self.state = JOINING
+        self.brought_epoch = brought_epoch
+        self.brought_map = brought_map
         self.kind = JoinKind.EITHER
         self.history = False
         self.joined: dict[str, None] = {}  # routers that have JOINED

@@ -127,14 +127,14 @@ def _arrived(address: Address, publisher_id: bytes, outgoing: bytes) -> int | No
 
 def _state_at(subscriber: Subscriber, publisher_id: bytes, outgoing: bytes, position: int | None) -> Trace | None:
     # an entry of the client's map may be of another incarnation
-    known = subscriber.irregular.get(publisher_id, {})
+    known = subscriber.irregular.by_tag.get(publisher_id, {})
     for tag, delivery in known.items():
         if tag[PREFIX:] == outgoing[PREFIX:]:
             return _state_of(delivery)
     if position is None:
         return None
-    if position in subscriber.unsettled:
-        if position in subscriber.rejected:
+    if position in subscriber.sent.unsettled:
+        if position in subscriber.sent.rejected:
             return {"state": "rejected"}
         return {"state": "sent" if position in subscriber.owes else "accepted"}
     return {"state": "queued"} if position in subscriber.owes else None

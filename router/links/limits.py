@@ -311,5 +311,5 @@ def entries_of(address: Address) -> int:
     for publisher in address.ingress.attached():
         found += 1 + len(publisher.handshake.presented) + len(publisher.resending.tags)
     for subscriber in address.deliveries.subscribers.values():
-        found += 1 + sum(map(len, subscriber.irregular.values()))
+        found += 1 + sum(map(len, subscriber.irregular.by_tag.values()))
     return found

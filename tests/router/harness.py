@@ -12,6 +12,7 @@ from typing import Any
 
 from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
+from router.core.irregular import Irregulars
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
 from router.core.reports import of_all
@@ -184,17 +185,11 @@ def _leftovers(core: Core) -> dict[str, object]:
         for name in ("accepts", "sync_accepts"):
             left[f"deliveries.{name}"] = getattr(address.deliveries, name)
         for each in address.deliveries.subscribers.values():
-            names = (
-                "unsettled",
-                "settled_on_wire",
-                "rejected",
-                "irregular",
-                "by_delivery_id",
-                "bound",
-                "by_sync",
-                "skip",
-            )
-            for name in (*names, "filled_placeholders", "released", "sync_queue", "to_resume", "presettled"):
+            for name in ("unsettled", "settled_on_wire", "rejected"):
+                left[f"subscriber {each.name} {name}"] = getattr(each.sent, name)
+            for name in Irregulars.__slots__:
+                left[f"subscriber {each.name} {name}"] = getattr(each.irregular, name)
+            for name in ("skip", "presettled"):
                 left[f"subscriber {each.name} {name}"] = getattr(each, name)
             left[f"subscriber {each.name} owes"] = each.owes.overlap(0, log.end)
         for entry in address.subscriptions.entries.values():

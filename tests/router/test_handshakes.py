@@ -20,7 +20,7 @@ def publisher(state: Enum) -> publisher_handshake.Handshake:
 
 
 def subscriber(state: Enum) -> subscriber_handshake.Handshake:
-    handshake = subscriber_handshake.Handshake()
+    handshake = subscriber_handshake.Handshake(brought_epoch=False, brought_map=False)
     handshake.state = subscriber_handshake.State(state)
     return handshake
 

@@ -35,7 +35,7 @@ LACKS = Records.lacks_payload
 
 
 def released_and_not_asked_for(self: Deliveries, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
-    subscriber.release(delivery, failed)
+    subscriber.irregular.release(delivery, failed)
 
 
 def taken_for_sent(self: Passage, publisher_id: bytes) -> bool:

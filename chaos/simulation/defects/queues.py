@@ -79,7 +79,7 @@ def assign_as_if_sent_once(self: QueueRecords, *arguments: Any, **named: Any) ->
 
 
 def tell_only_of_what_is_bound_to_nothing(self: Nobody, consumer: Subscriber) -> list[bytes]:
-    held = consumer.irregular
+    held = consumer.irregular.by_tag
     return [each for each in TAKE_OVER(self, consumer) if any(one.ingress is None for one in held[each].values())]
 
 

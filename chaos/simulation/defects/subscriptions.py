@@ -68,7 +68,7 @@ SETTLE_IRREGULAR = Deliveries.settle_irregular
 
 def resume_last(self: Subscriber, room: int) -> int:
     """What is new uses the credit first, in so far as there is any."""
-    while room > 0 and self.sync_queue:
+    while room > 0 and self.irregular.sync_queue:
         room -= self._send_from_sync(room)
     return PUMP_IRREGULAR(self, room)
 

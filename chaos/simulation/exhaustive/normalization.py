@@ -37,6 +37,7 @@ from router.core.counters import Counters, CountersByAddress, Timeline
 from router.core.coverage import Coverage
 from router.core.deliveries import Deliveries
 from router.core.intervals import IntervalSet
+from router.core.irregular import Irregulars
 from router.core.publisher import Publisher
 from router.core.publisher_handshake import Handshake
 from router.core.records import Records
@@ -84,9 +85,8 @@ def _handshake(handshake: Handshake) -> dict[str, Any]:
     return {"may_be_late": late, "call": handshake.call if handshake.is_calling else 0}
 
 
-def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
-    emptied = [name for name in ("to_resume", "sync_queue") if not getattr(subscriber, name)]
-    return dict.fromkeys(emptied, ())
+def _irregulars(irregular: Irregulars) -> dict[str, Any]:
+    return dict.fromkeys([name for name in ("to_resume", "sync_queue") if not getattr(irregular, name)], ())
 
 
 def _joined(handshake: SubscriberHandshake) -> dict[str, Any]:
@@ -141,7 +141,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Publisher: _publisher,
     Coverage: _coverage,
     Handshake: _handshake,
-    Subscriber: _subscriber,
+    Irregulars: _irregulars,
     SubscriberHandshake: _joined,
     Core: _core,
     Counters: _counters,

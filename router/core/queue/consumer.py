@@ -54,7 +54,7 @@ class Consumer(Subscriber):
     @property
     def unproven(self) -> bool:
         """Says whether its attach may be an old one, read late, whose map is not true any more (protocol 16.8)."""
-        return self.brought_map and not self.brought_epoch and not self.proven
+        return self.handshake.brought_map and not self.handshake.brought_epoch and not self.proven
 
     def heard(self) -> None:
         super().heard()
@@ -71,7 +71,7 @@ class Consumer(Subscriber):
         if self.handshake.state in NOTHING_NEW or self.unproven:
             return 0
         waiting = count(self.owes.overlap(self.cursor, self.deliveries.log.end))
-        waiting += len(self.to_resume) + len(self.released) + len(self.sync_queue)
+        waiting += len(self.irregular.to_resume) + len(self.irregular.released) + len(self.irregular.sync_queue)
         return max(0, self.port.link_credit() - waiting)
 
 
@@ -93,28 +93,28 @@ class Nobody(Consumer):
         """The consumer's link is gone. Returns the publishers of which it had accepted something that their ingress may
         not have been told: what SYNC has bound may not have been assigned yet, and nothing has been said of it."""
         untold: dict[bytes, None] = {}
-        for known in consumer.irregular.values():
+        for known in consumer.irregular.by_tag.values():
             for delivery in known.values():
                 if delivery.state is State.ACCEPTED:
                     untold[delivery.publisher_id] = None
                     self._remember(delivery.tag, delivery.rejected, delivery.ingress, delivery.ingress_position)
         log = self.deliveries.log
-        for start, stop in consumer.unsettled:
+        for start, stop in consumer.sent.unsettled:
             for low, high in consumer.owes.missing([(start, stop)]):
                 for run, a, b in log.runs.pieces(low, high):
                     tags = log.segments.tags(run.start + a, run.start + b)
                     for i, tag in enumerate(tags, a):
-                        rejected = run.start + i in consumer.rejected
+                        rejected = run.start + i in consumer.sent.rejected
                         self._remember(tag, rejected, run.ingress, run.position + i)
         return list(untold)
 
     def _remember(self, tag: bytes, rejected: bool, ingress: str | None, position: int) -> None:
-        if self.find(tag) is not None:
+        if self.irregular.find(tag) is not None:
             return
         delivery = Irregular(tag, State.ACCEPTED)
         delivery.rejected = rejected
-        self.enter(delivery)
+        self.irregular.enter(delivery)
         self.deliveries.special[delivery.publisher_id][self] = None
         if ingress is not None:
             delivery.ingress, delivery.ingress_position = ingress, position
-            self.by_sync.setdefault(ingress, {})[position] = delivery
+            self.irregular.by_sync.setdefault(ingress, {})[position] = delivery

@@ -138,7 +138,7 @@ class QueueDeliveries(Deliveries):
         if consumer is None:
             return  # the ORPHAN, LEAVE or JOIN sent before this says so
         new: list[Range] = [(0, len(message.tags))]
-        known = consumer.irregular.get(message.publisher)
+        known = consumer.irregular.by_tag.get(message.publisher)
         if known:
             new = []
             for i, tag in enumerate(message.tags):
@@ -219,10 +219,10 @@ class QueueDeliveries(Deliveries):
         """A delivery with which consumers have failed: it goes out with its delivery-count (protocol 16.5)."""
         delivery = Irregular(tag, State.RELEASED, payload, message.message_format)
         delivery.failures = message.failures
-        consumer.enter(delivery)
+        consumer.irregular.enter(delivery)
         self._bind_entry(consumer, sender, position, delivery)
         delivery.token = True
-        consumer.released.append(delivery)
+        consumer.irregular.released.append(delivery)
 
     # ------------------------------------------------------------------------------------------------------------- SYNC
 
@@ -243,7 +243,7 @@ class QueueDeliveries(Deliveries):
         super().on_flush(sender, message)
 
     def send_hold(self, ingress: str, consumer: Consumer, publisher_id: bytes, term: Term) -> None:
-        known = consumer.irregular.get(publisher_id, {})
+        known = consumer.irregular.by_tag.get(publisher_id, {})
         declined = [tag for tag, delivery in known.items() if delivery.state is State.DECLINED]
         held = [tag for tag, delivery in known.items() if delivery.state is not State.DECLINED]
         name = self.address.name
@@ -253,7 +253,7 @@ class QueueDeliveries(Deliveries):
     def _deliver_entries(self, subscriber: Subscriber, sender: str, entries: m.Entries) -> None:
         """Entries have no tokens: what the consumer holds is bound to its position (protocol 16.4)."""
         for i, tag in enumerate(entries.tags):
-            delivery = subscriber.find(tag)
+            delivery = subscriber.irregular.find(tag)
             if delivery is not None:
                 subscriber.unbind(delivery)
                 self._bind_entry(subscriber, sender, entries.position + i, delivery)
@@ -261,7 +261,7 @@ class QueueDeliveries(Deliveries):
     def _bind_entry(self, subscriber: Subscriber, sender: str, position: int, delivery: Irregular) -> None:
         delivery.ingress = sender
         delivery.ingress_position = position
-        subscriber.by_sync.setdefault(sender, {})[position] = delivery
+        subscriber.irregular.by_sync.setdefault(sender, {})[position] = delivery
 
     # --------------------------------------------------------------------------------------------------------- outcomes
 
@@ -274,12 +274,12 @@ class QueueDeliveries(Deliveries):
             return
         if subscriber.settled_mode:
             return
-        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
-            for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
+        for run, low, high in subscriber.sent.ids.pieces(first, last + 1):
+            for a, b in subscriber.sent.unsettled.overlap(run.start + low, run.start + high):
                 for start, stop in subscriber.owes.overlap(a, b):
                     self._give_back(subscriber, start, stop, why, settled)
-        subscriber.trim()
-        if subscriber.by_delivery_id:
+        subscriber.sent.trim()
+        if subscriber.irregular.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
                 if delivery.state is State.SENT:
                     self._give_irregular_back(subscriber, delivery, why, settled)
@@ -288,10 +288,10 @@ class QueueDeliveries(Deliveries):
     def _give_back(self, subscriber: Subscriber, start: int, stop: int, why: m.Why, settled: bool) -> None:
         self.counters.subscriber_released += stop - start
         if not settled:
-            for low, high in subscriber.delivery_ids_of(subscriber.settled_on_wire.missing([(start, stop)])):
+            for low, high in subscriber.sent.delivery_ids_of(subscriber.sent.settled_on_wire.missing([(start, stop)])):
                 subscriber.port.settle(low, high - 1, at_once=True)
         declined = subscriber.take_out(start, stop, -1) if why & m.Why.ELSEWHERE else []
-        for each in (subscriber.owes, subscriber.unsettled, subscriber.settled_on_wire):
+        for each in (subscriber.owes, subscriber.sent.unsettled, subscriber.sent.settled_on_wire):
             each.remove(start, stop)
         for run, low, high in self.log.runs.pieces(start, stop):
             self._return(run.ingress, subscriber, run.position + low, run.position + high, why)
@@ -317,7 +317,7 @@ class QueueDeliveries(Deliveries):
         """Its tag is kept, so that it does not come again on this link (protocol 16.5)."""
         delivery.state = State.DECLINED
         delivery.payload = None
-        subscriber.clear_delivery_id(delivery)
+        subscriber.irregular.clear_delivery_id(delivery)
         subscriber.unbind(delivery)
         if ingress is not None:
             self._bind_entry(subscriber, ingress, position, delivery)

@@ -47,7 +47,7 @@ class QueueEgress(Egress):
         super().on_claim(sender, message)
         for subscriber in self.subscribers.values():
             assert isinstance(subscriber, Consumer)
-            holds = message.publisher in subscriber.irregular and (
+            holds = message.publisher in subscriber.irregular.by_tag and (
                 message.expected is not None or _is_nobody(subscriber)
             )
             if holds or subscriber.unproven:
@@ -75,7 +75,7 @@ class QueueEgress(Egress):
     def forget_nobody(self) -> None:
         """Forgets the one that stands for consumers that have gone, if it remembers nothing."""
         nobody = self.subscribers.get(NOBODY)
-        if nobody is not None and not nobody.irregular:
+        if nobody is not None and not nobody.irregular.by_tag:
             del self.subscribers[NOBODY]
             self.deliveries.subscribers_changed()
             for special in self.deliveries.special.values():
@@ -101,7 +101,7 @@ class QueueEgress(Egress):
     def _release_all_tokens(self, subscriber: Subscriber) -> None:
         """Its deliveries are its own: nobody else here owes an answer for them (protocol 16.6)."""
         log = self.deliveries.log
-        ranges = [*subscriber.owes.take(), *subscriber.unsettled.take()]
+        ranges = [*subscriber.owes.take(), *subscriber.sent.unsettled.take()]
         for start, stop in ranges:
             for run, low, high in log.runs.pieces(start, stop):
                 self.core.payload_bytes -= log.forget(run, run.start + low, run.start + high)
