@@ -251,52 +251,52 @@ def _read_boolean(buf: bytes, offset: int, end: int, where: str) -> tuple[bool, 
         return True, offset + 1
     if code == 0x42:
         return False, offset + 1
-    return cast("tuple[bool, int]", read_typed(buf, offset, end, where, (0x56,), "boolean"))
+    return cast("tuple[bool, int]", read_typed(buf, offset, end, where, ((0x56,), "boolean")))
+
+
+Kind = tuple[tuple[int, ...], str]
+"""A type, or several that may stand in one place: their constructors, and the name that errors give them."""
+BINARIES: Final[Kind] = (0xA0, 0xB0), "binary"
+MAPS: Final[Kind] = (0xC1, 0xD1), "map"
 
 
 def read_typed(
-    buf: bytes,
-    offset: int,
-    end: int,
-    where: str,
-    codes: tuple[int, ...],
-    name: str,
-    budget: list[int] | None = None,
+    buf: bytes, offset: int, end: int, where: str, kind: Kind, budget: list[int] | None = None
 ) -> tuple[Any, int]:
-    """A value whose constructor is one of these codes. budget: as for `decode_value`; that of a field, unless given."""
-    if offset >= end or buf[offset] not in codes:
-        raise wrong_type(buf, offset, end, where, name)
+    """A value of this kind. budget: as for `decode_value`; that of a field, unless given."""
+    if offset >= end or buf[offset] not in kind[0]:
+        raise wrong_type(buf, offset, end, where, kind[1])
     return decode_value(buf, offset, end, [MAX_FIELD_VALUES] if budget is None else budget)
 
 
-def _reader(codes: tuple[int, ...], name: str) -> Reader:
-    return lambda buf, offset, end, where: read_typed(buf, offset, end, where, codes, name)
+def _reader(kind: Kind) -> Reader:
+    return lambda buf, offset, end, where: read_typed(buf, offset, end, where, kind)
 
 
-def _integer_reader(codes: tuple[int, ...], name: str) -> Reader:
+def _integer_reader(kind: Kind) -> Reader:
     def read(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
-        value, stop = read_typed(buf, offset, end, where, codes, name)
+        value, stop = read_typed(buf, offset, end, where, kind)
         return int(value), stop
 
     return read
 
 
-def _text_reader(codes: tuple[int, int], name: str, decode: Callable[[bytes, int, int], str]) -> Reader:
-    """Of string or symbol; codes: the one with a length of one byte first, which nearly all have."""
-    short = codes[0]
+def _text_reader(kind: Kind, decode: Callable[[bytes, int, int], str]) -> Reader:
+    """Of string or symbol. The first constructor is the one with a length of one byte, which nearly all have."""
+    short = kind[0][0]
 
     def read(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
         if buf[offset] == short and offset + 2 <= end:
             stop = offset + 2 + buf[offset + 1]
             if stop <= end:
                 return decode(buf, offset + 2, stop), stop
-        return read_typed(buf, offset, end, where, codes, name)
+        return read_typed(buf, offset, end, where, kind)
 
     return read
 
 
 def _read_tag(buf: bytes, offset: int, end: int, where: str) -> tuple[bytes, int]:
-    tag, stop = read_typed(buf, offset, end, where, (0xA0, 0xB0), "binary")
+    tag, stop = read_typed(buf, offset, end, where, BINARIES)
     if len(tag) > MAX_TAG:
         raise DecodeError(INVALID_FIELD, f"{where} has more than 32 bytes", offset)
     return tag, stop
@@ -304,7 +304,7 @@ def _read_tag(buf: bytes, offset: int, end: int, where: str) -> tuple[bytes, int
 
 def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[Symbol, ...], int]:
     """multiple="true" (AMQP 1.4): null, one value, or an array."""
-    value, stop = read_typed(buf, offset, end, where, (0xA3, 0xB3, 0xE0, 0xF0), "symbol")
+    value, stop = read_typed(buf, offset, end, where, ((0xA3, 0xB3, 0xE0, 0xF0), "symbol"))
     if isinstance(value, Symbol):
         return (value,), stop
     if value.type != "symbol" or value.descriptors:
@@ -316,7 +316,7 @@ def _read_map(
     buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False, budget: list[int] | None = None
 ) -> tuple[Mapping[Any, Any], int]:
     """A map with symbols as keys; strings, as some clients send, are accepted."""
-    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map", budget)
+    value, stop = read_typed(buf, offset, end, where, MAPS, budget)
     for key in value:
         if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
             raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r:.60}, which is no symbol", offset)
@@ -331,7 +331,7 @@ def read_annotations(
 
 def _read_message_id(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
     codes = (0x44, 0x53, 0x80, 0x98, 0xA0, 0xB0, 0xA1, 0xB1)
-    return read_typed(buf, offset, end, where, codes, "ulong, uuid, binary or string")
+    return read_typed(buf, offset, end, where, (codes, "ulong, uuid, binary or string"))
 
 
 def within(minimum: int, maximum: int, field_type: FieldType) -> FieldType:
@@ -450,19 +450,19 @@ def _write_message_id(value: Any) -> bytes:
     return encode_value(value)
 
 
-UBYTE: Final = FieldType(_integer_reader((0x50,), "ubyte"), _write_small(1, b"\x50", "ubyte"))
-USHORT: Final = FieldType(_integer_reader((0x60,), "ushort"), _write_small(2, b"\x60", "ushort"))
+UBYTE: Final = FieldType(_integer_reader(((0x50,), "ubyte")), _write_small(1, b"\x50", "ubyte"))
+USHORT: Final = FieldType(_integer_reader(((0x60,), "ushort")), _write_small(2, b"\x60", "ushort"))
 UINT: Final = FieldType(_read_uint, _writer(int, "uint", encode_uint))
-ULONG: Final = FieldType(_integer_reader((0x44, 0x53, 0x80), "ulong"), _writer(int, "ulong", encode_ulong))
+ULONG: Final = FieldType(_integer_reader(((0x44, 0x53, 0x80), "ulong")), _writer(int, "ulong", encode_ulong))
 BOOLEAN: Final = FieldType(_read_boolean, _writer(bool, "boolean", lambda value: b"\x41" if value else b"\x42"))
-STRING: Final = FieldType(_text_reader((0xA1, 0xB1), "string", decode_utf8), _writer(str, "string", encode_string))
-SYMBOL: Final = FieldType(_text_reader((0xA3, 0xB3), "symbol", decode_symbol), _write_symbol)
+STRING: Final = FieldType(_text_reader(((0xA1, 0xB1), "string"), decode_utf8), _writer(str, "string", encode_string))
+SYMBOL: Final = FieldType(_text_reader(((0xA3, 0xB3), "symbol"), decode_symbol), _write_symbol)
 SYMBOLS: Final = FieldType(_read_symbols, _write_symbols, absent=())
 SYMBOL_ARRAY: Final = FieldType(_read_symbols, _write_symbol_array, absent=())
-BINARY: Final = FieldType(_reader((0xA0, 0xB0), "binary"), _write_binary)
+BINARY: Final = FieldType(_reader(BINARIES), _write_binary)
 DELIVERY_TAG: Final = FieldType(_read_tag, _write_tag)
 TIMESTAMP: Final = FieldType(
-    _reader((0x83,), "timestamp"), _writer(int, "timestamp", lambda value: encode_value(Timestamp(value)))
+    _reader(((0x83,), "timestamp")), _writer(int, "timestamp", lambda value: encode_value(Timestamp(value)))
 )
 MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
 FIELDS: Final = FieldType(_read_map, write_map)

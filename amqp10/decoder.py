@@ -190,12 +190,16 @@ def _body(code: int, buf: bytes, offset: int, end: int, at: int, depth: int, bud
     if compound is None:
         raise _unknown(code, at)
     wide, read_compound = compound
-    offset, stop, count = compound_head(buf, offset, end, wide, at)
-    return read_compound(buf, offset, stop, count, _deeper(depth, at), budget, at), stop
+    head = compound_head(buf, offset, end, wide, at)
+    return read_compound(buf, head, _deeper(depth, at), budget, at), head[1]
 
 
-def compound_head(buf: bytes, offset: int, end: int, wide: bool, at: int) -> tuple[int, int, int]:
-    """(offset of the first entry, offset behind the last, count) of a list, map or array whose size is at offset."""
+Head = tuple[int, int, int]
+"""Of a list, map or array: offset of the first entry, offset behind the last, count."""
+
+
+def compound_head(buf: bytes, offset: int, end: int, wide: bool, at: int) -> Head:
+    """The head of the list, map or array whose size is at offset."""
     if wide:
         if end - offset < 8:
             raise _truncated(at)
@@ -232,7 +236,8 @@ def check_end(offset: int, stop: int) -> None:
         raise DecodeError(DECODE_ERROR, f"{stop - offset} bytes are left over behind the last entry", offset)
 
 
-def _list(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> list[Any]:
+def _list(buf: bytes, head: Head, depth: int, budget: list[int], at: int) -> list[Any]:
+    offset, stop, count = head
     check_count(count, stop - offset, at)
     _spend(budget, count, at)
     values = []
@@ -243,9 +248,8 @@ def _list(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: li
     return values
 
 
-def _map(
-    buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int
-) -> dict[Any, Any] | Map:
+def _map(buf: bytes, head: Head, depth: int, budget: list[int], at: int) -> dict[Any, Any] | Map:
+    offset, stop, count = head
     check_count(count, stop - offset, at)
     if count & 1:
         raise DecodeError(DECODE_ERROR, f"a map cannot have {count} entries, an odd number", at)
@@ -275,7 +279,8 @@ def _duplicate(values: dict[Any, Any] | Map, key: Any, at: int) -> DecodeError:
     return DecodeError(NOT_IMPLEMENTED, f"map keys {other!r:.60} and {key!r:.60} differ in their type only", at)
 
 
-def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> Array:
+def _array(buf: bytes, head: Head, depth: int, budget: list[int], at: int) -> Array:
+    offset, stop, count = head
     descriptors = []
     code_at = offset
     code = _code(buf, offset, stop)
@@ -370,7 +375,7 @@ _FIXED: Final[dict[int, tuple[int, Callable[[bytes, int], Any]]]] = {
     0x94: _raw(16, Decimal128),
     0x98: _raw(16, lambda raw: uuid.UUID(bytes=raw)),
 }
-_COMPOUND: Final[dict[int, tuple[bool, Callable[[bytes, int, int, int, int, list[int], int], Any]]]] = {
+_COMPOUND: Final[dict[int, tuple[bool, Callable[[bytes, Head, int, list[int], int], Any]]]] = {
     0xC0: (False, _list),
     0xC1: (False, _map),
     0xD0: (True, _list),

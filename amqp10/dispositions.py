@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from amqp10.endpoints import Channel
 from amqp10.outcomes import ACCEPTED, DeliveryState, shortened_state, write_state
+from amqp10.performatives import Disposition
 from amqp10.serial import WRAP
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
@@ -39,20 +40,21 @@ class DispositionShape:
     __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct", "unpack")
 
     def __init__(
-        self, session: Channel, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
+        self, session: Channel, is_receiver: bool, lead: bytes, first_size: int, last: tuple[bytes, int] | None,
         size: int,
     ) -> None:  # fmt: skip
+        """last: what is before it, and its size."""
         self.session = session
         self.is_receiver = is_receiver
         self.lead = lead
-        self.middle = middle
-        self.has_last = middle is not None
+        self.middle = None if last is None else last[0]
+        self.has_last = last is not None
         self.size = size
         layout = f">{len(lead)}s{'I' if first_size == 4 else 'B'}"
         used = len(lead) + first_size
-        if middle is not None:
-            layout += f"{len(middle)}s{'I' if last_size == 4 else 'B'}"
-            used += len(middle) + last_size
+        if last is not None:
+            layout += f"{len(last[0])}s{'I' if last[1] == 4 else 'B'}"
+            used += len(last[0]) + last[1]
         self.struct = Struct(f"{layout}{size - used}s")
         self.unpack: Callable[[bytes, int], tuple[Any, ...]] = self.struct.unpack_from
         self.meanings: dict[bytes, tuple[DeliveryState | None, bool]] = {}
@@ -64,10 +66,9 @@ def disposition_key(buf: bytes, offset: int) -> bytes:
 
 
 def learn_disposition(
-    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Channel, is_receiver: bool,
-    state: DeliveryState | None, settled: bool,
-) -> DispositionShape | None:  # fmt: skip
-    """The shape of the frame at `offset`, which has been decoded, with the meaning of its tail added; `known` is the
+    known: DispositionShape | None, buf: bytes, offset: int, stop: int, session: Channel, decoded: Disposition
+) -> DispositionShape | None:
+    """The shape of the frame at `offset`, with the meaning of its tail added; `known` is the
     one found by its key. None for an unusual encoding."""
     if buf[offset + 4] != 2 or buf[offset + 8 : offset + 11] != DISPOSITION_START:
         return None
@@ -78,19 +79,17 @@ def learn_disposition(
     if buf[first_start] not in (_SMALLUINT, _UINT) or buf[last_start] not in (_NULL, _SMALLUINT, _UINT):
         return None
     lead = buf[offset : first_start + 1]
-    middle: bytes | None = None
+    last: tuple[bytes, int] | None = None
     tail_start = first_end
     if buf[last_start] != _NULL:
-        middle = buf[first_end : last_start + 1]
+        last = buf[first_end : last_start + 1], last_end - last_start - 1
         tail_start = last_end
-    if known is not None and known.lead == lead and known.middle == middle:
+    if known is not None and known.lead == lead and known.middle == (None if last is None else last[0]):
         shape = known
     else:
-        shape = DispositionShape(
-            session, is_receiver, lead, first_end - first_start - 1, middle, last_end - last_start - 1, stop - offset
-        )
+        shape = DispositionShape(session, decoded.role, lead, first_end - first_start - 1, last, stop - offset)
     if len(shape.meanings) < _MEANINGS:
-        shape.meanings[buf[tail_start:stop]] = (state, settled)
+        shape.meanings[buf[tail_start:stop]] = (decoded.state, decoded.settled)
     return shape
 
 

@@ -13,29 +13,43 @@ from typing import Any, Final
 
 from amqp10.dispositions import DispositionShape, Range, add_range
 from amqp10.serial import HALF, WRAP, difference
-from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
+from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Room, Shape
 
 PAIRS_FROM: Final = 3  # pairs from which on they are taken together
+Pairs = tuple[list[bytes], list[bytes], list[Range]]
+"""Tags and payloads of transfers, and ranges of dispositions."""
 
 
-def take_pairs(
-    buf: bytes, offset: int, end: int, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape,
-    transfer_first: bool, expected: int, limit: int, max_size: int, tags: list[bytes], payloads: list[bytes],
-    ranges: list[Range],
-) -> int:  # fmt: skip
+class Pair:
+    """Two such frames: a transfer of one size and a disposition, or the other way round. It is for one try; their
+    layout stays with the transfer's shape."""
+
+    __slots__ = ("disposition", "key", "stride", "transfer", "transfer_first", "transfer_size")
+
+    def __init__(
+        self, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape, transfer_first: bool
+    ) -> None:
+        self.transfer = transfer
+        self.transfer_size = transfer_size
+        self.disposition = disposition
+        self.transfer_first = transfer_first
+        self.stride = transfer_size + disposition.size
+        self.key = (transfer_size, transfer_first, disposition)
+
+
+def take_pairs(buf: bytes, offset: int, end: int, pair: Pair, room: Room, taken: Pairs) -> int:
     """As `take_run` and `take_dispositions` at once, where the frames at `offset` alternate; return where the first
     frame not taken starts. Dispositions are those of single deliveries, all with one meaning. proton settles what one
     disposition of ours has accepted in the order of its table of deliveries, which begins anywhere in the window."""
-    if not transfer.fixed <= transfer_size <= max_size:
+    expected, limit, max_size = room
+    if not pair.transfer.fixed <= pair.transfer_size <= max_size:
         return offset
-    stride = transfer_size + disposition.size
+    stride = pair.stride
     left = min((end - offset) // stride, limit)
     piece = COLUMNS_AT_FIRST
     while left >= PAIRS_FROM and expected + left <= WRAP:
         count = min(left, piece)
-        if not _take_columns(
-            buf, offset, count, transfer, transfer_size, disposition, transfer_first, expected, tags, payloads, ranges
-        ):
+        if not _take_columns(buf, offset, count, pair, expected, taken):
             break
         offset += count * stride
         expected += count
@@ -44,22 +58,25 @@ def take_pairs(
     return offset
 
 
-def _take_columns(
-    buf: bytes, offset: int, count: int, transfer: Shape[Any], transfer_size: int, disposition: DispositionShape,
-    transfer_first: bool, expected: int, tags: list[bytes], payloads: list[bytes], ranges: list[Range],
-) -> bool:  # fmt: skip
+def _take_columns(buf: bytes, offset: int, count: int, pair: Pair, expected: int, taken: Pairs) -> bool:
     """All of `count` pairs, or none."""
-    stride = transfer_size + disposition.size
+    transfer, transfer_size, disposition = pair.transfer, pair.transfer_size, pair.disposition
+    transfer_first, stride = pair.transfer_first, pair.stride
     frame = offset if transfer_first else offset + disposition.size
     lead = buf[frame : frame + 4 + len(transfer.head)]
     other = offset + transfer_size if transfer_first else offset
     if lead[4:] != transfer.head or buf[other : other + len(disposition.lead)] != disposition.lead:
         return False
-    for pair in (count - 1, count >> 1):
-        place = frame + pair * stride
+    for number in (count - 1, count >> 1):
+        place = frame + number * stride
         if buf[place : place + len(lead)] != lead:
             return False
-    layout = _layout(transfer, transfer_size, disposition, transfer_first)
+    layout = transfer.pairs.get(pair.key)
+    if layout is None:
+        if len(transfer.pairs) >= 32:
+            transfer.pairs.clear()
+        one, two = transfer.columns(transfer_size).format[1:], disposition.struct.format[1:]
+        layout = transfer.pairs[pair.key] = Struct(f">{one}{two}" if transfer_first else f">{two}{one}")
     columns = list(zip(*layout.iter_unpack(memoryview(buf)[offset : offset + count * stride]), strict=True))
     if transfer_first:
         leads, ids, middles, its_tags, tails, its_payloads = columns[:6]
@@ -85,6 +102,7 @@ def _take_columns(
         or (disposition.has_last and (said[2].count(disposition.middle) != count or said[3] != firsts))
     ):
         return False
+    tags, payloads, ranges = taken
     tags += its_tags
     payloads += its_payloads
     if high - low == count - 1 and len(set(firsts)) == count:
@@ -101,16 +119,3 @@ def _ahead(transfer: Shape[Any], disposition: DispositionShape, newest: int, fir
     return (
         not disposition.is_receiver and transfer.link.session is disposition.session and difference(first, newest) > 0
     )
-
-
-def _layout(transfer: Shape[Any], transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Struct:
-    key = (transfer_size, transfer_first, disposition)
-    layout = transfer.pairs.get(key)
-    if layout is None:
-        if len(transfer.pairs) >= 32:
-            transfer.pairs.clear()
-        one = transfer.columns(transfer_size).format[1:]
-        other = disposition.struct.format[1:]
-        layout = Struct(f">{one}{other}" if transfer_first else f">{other}{one}")
-        transfer.pairs[key] = layout
-    return layout

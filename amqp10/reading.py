@@ -24,7 +24,7 @@ from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtoc
 from amqp10.events import Event
 from amqp10.flows import FLOW_START, FlowShape, flow_key
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
-from amqp10.pairs import PAIRS_FROM
+from amqp10.pairs import PAIRS_FROM, Pair
 from amqp10.performatives import Attach, Disposition, Flow, Transfer, UnreadMap, decode_performative
 from amqp10.receiver import ReceiverLink
 from amqp10.session import Session
@@ -269,9 +269,8 @@ class Reader:
                 )
                 if known is not None:
                     last = min(end, offset + max(most, PAIRS_FROM) * pair)
-                    after, pairs = shape.link.take_run(
-                        buf, offset, last, shape, self._max_frame_size, events, known, stop - offset
-                    )
+                    both = Pair(shape, stop - offset, known, True)
+                    after, pairs = shape.link.take_run(buf, offset, last, both, self._max_frame_size, events)
                     if pairs:
                         self.frames += 2 * pairs
                         return after
@@ -287,9 +286,8 @@ class Reader:
                 shape = self._shapes.get(shape_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
                 if shape is not None:
                     last, size = min(end, offset + max(most, PAIRS_FROM) * pair), _unpack_size(buf, stop)[0]
-                    after, pairs = shape.link.take_run(
-                        buf, offset, last, shape, self._max_frame_size, events, known, size, False
-                    )
+                    both = Pair(shape, size, known, False)
+                    after, pairs = shape.link.take_run(buf, offset, last, both, self._max_frame_size, events)
                     if pairs:
                         self.frames += 2 * pairs
                         return after
@@ -357,15 +355,8 @@ class Reader:
         link = session._received_transfer(transfer, buf[payload:stop], events)
         if link is None or payload - offset > _LARGEST_SHAPED:
             return
-        shape = learn_shape(
-            buf,
-            offset,
-            payload,
-            link=link,
-            settled=bool(transfer.settled),
-            message_format=transfer.message_format,
-            rcv_settle_mode=transfer.rcv_settle_mode,
-        )
+        said = bool(transfer.settled), transfer.message_format, transfer.rcv_settle_mode
+        shape = learn_shape(buf, offset, payload, link, said)
         if shape is not None:
             self._make_room()
             key = shape_key(buf, offset)
@@ -381,16 +372,7 @@ class Reader:
             key = disposition_key(buf, offset)
             known = self._dispositions.get(key)
             before = 0 if known is None else 1 + len(known.meanings)
-            shape = learn_disposition(
-                known,
-                buf,
-                offset,
-                stop,
-                session=session,
-                is_receiver=disposition.role,
-                state=disposition.state,
-                settled=disposition.settled,
-            )
+            shape = learn_disposition(known, buf, offset, stop, session, disposition)
             if shape is not None:
                 self._count_shapes(1 + len(shape.meanings) - before)
                 self._dispositions[key] = shape

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, Final
 
-from amqp10.dispositions import DispositionShape, Range
+from amqp10.dispositions import Range
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, EndpointViolation
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link, LinkSession
 from amqp10.outcomes import DeliveryState, shortened_state
-from amqp10.pairs import take_pairs
+from amqp10.pairs import Pair, take_pairs
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, Attach, Flow, Transfer
 from amqp10.runs import ResumedTransfer, TransferPart, Transfers
 from amqp10.serial import WRAP, unwrap
-from amqp10.transfers import Shape, take_run
+from amqp10.transfers import Said, Shape, take_run
 from amqp10.types import Described
 
 _UNKNOWN: Final = Described(None, None)  # a state that is none of AMQP's
@@ -137,12 +137,12 @@ class ReceiverLink(Link):
     # For the session --------------------------------------------------------------------------------------------
 
     def take_run(
-        self, buf: bytes, offset: int, end: int, shape: Shape[ReceiverLink], max_frame_size: int, events: list[Any],
-        said: DispositionShape | None = None, size: int = 0, transfer_first: bool = True,
-    ) -> tuple[int, int]:  # fmt: skip
-        """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number).
+        self, buf: bytes, offset: int, end: int, shape: Shape[ReceiverLink] | Pair, max_size: int, events: list[Any]
+    ) -> tuple[int, int]:
+        """As many transfers at `offset` as their shape, credit and window admit; (end of them, their number).
 
-        said: of dispositions with which they alternate, which are taken, too; the transfers have this size then."""
+        shape: of the transfers or, where dispositions alternate with them, which are taken, too, of both.
+        max_size: of a frame."""
         incoming = self.session.incoming
         first = incoming.next_delivery_id
         limit = self.highest_limit - self.delivery_count
@@ -150,24 +150,25 @@ class ReceiverLink(Link):
             limit = incoming.left
         if self._partial is not None or first is None or limit <= 0:
             return offset, 0
-        most = max_frame_size
-        if self.max_message_size and self.max_message_size + shape.fixed < most:
-            most = self.max_message_size + shape.fixed
+        pair: Pair | None = None
+        if isinstance(shape, Pair):
+            pair, shape = shape, shape.transfer
+        if self.max_message_size and self.max_message_size + shape.fixed < max_size:
+            max_size = self.max_message_size + shape.fixed
         tags: list[bytes] = []
         payloads: list[bytes] = []
         ranges: list[Range] = []
-        wire = first & WRAP
-        if said is None:
-            offset = take_run(buf, offset, end, shape, wire, limit, most, tags, payloads)
+        room = first & WRAP, limit, max_size
+        if pair is None:
+            offset = take_run(buf, offset, end, shape, room, (tags, payloads))
         else:
-            offset = take_pairs(
-                buf, offset, end, shape, size, said, transfer_first, wire, limit, most, tags, payloads, ranges
-            )
+            offset = take_pairs(buf, offset, end, pair, room, (tags, payloads, ranges))
         if tags:
             self.delivery_count += len(tags)
-            incoming.received_run(self, first, payloads, shape.settled)
-            self._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
-        if said is not None:  # behind the transfers: a disposition may be about one that came just before it
+            incoming.received_run(self, first, payloads, shape.said[0])
+            self._emit(events, first, tags, payloads, shape.said)
+        if pair is not None:  # behind the transfers: a disposition may be about one that came just before it
+            said = pair.disposition
             for low, high, state, settled in ranges:
                 said.session._received_disposition(said.is_receiver, low, high, state, settled, events)
         return offset, len(tags)
@@ -257,9 +258,8 @@ class ReceiverLink(Link):
             )  # fmt: skip
             events.append(resumed)
             return False
-        self._emit(
-            events, delivery_id, [first.delivery_tag], [payload], settled, first.message_format, first.rcv_settle_mode
-        )
+        said = settled, first.message_format, first.rcv_settle_mode
+        self._emit(events, delivery_id, [first.delivery_tag], [payload], said)
         return True
 
     def _pass_on(self, partial: _Partial, events: list[Any]) -> None:
@@ -285,11 +285,9 @@ class ReceiverLink(Link):
         if not settled and self.snd_settle_mode == SND_SETTLED:
             raise EndpointViolation(self, INVALID_FIELD, "an unsettled delivery on a link in snd-settle-mode settled")
 
-    def _emit(
-        self, events: list[Any], first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
-        message_format: int | None, rcv_settle_mode: int | None,
-    ) -> None:  # fmt: skip
+    def _emit(self, events: list[Any], first_id: int, tags: list[bytes], payloads: list[bytes], said: Said) -> None:
         """Append an event, or extend the last event if it is the same run."""
+        settled, message_format, rcv_settle_mode = said
         if events:
             last = events[-1]
             if (

@@ -28,8 +28,10 @@ from amqp10.annotations import (
     section_head,
 )
 from amqp10.composite import (
+    BINARIES,
     BINARY,
     BOOLEAN,
+    MAPS,
     MESSAGE_ID,
     STRING,
     SYMBOL,
@@ -52,6 +54,7 @@ from amqp10.types import Raw
 MOST_READ: Final = 8192
 """Sections and values of a message that a router reads as a whole, in one turn."""
 _GROUP_ID: Final = 10  # its place among the properties
+_LISTS: Final = (0x45, 0xC0, 0xD0), "list"
 _NAMES: Final = {
     DELIVERY_ANNOTATIONS: "delivery-annotations",
     MESSAGE_ANNOTATIONS: "message-annotations",
@@ -293,11 +296,10 @@ class Message:
                 value, offset = decode_value(payload, offset, end, budget)
                 message.body = AmqpValue(value)
             elif code == DATA:
-                chunk, offset = read_typed(payload, offset, end, "data", (0xA0, 0xB0), "binary")
+                chunk, offset = read_typed(payload, offset, end, "data", BINARIES)
                 chunks.append(chunk)
             elif code == AMQP_SEQUENCE:
-                codes = (0x45, 0xC0, 0xD0)
-                values, offset = read_typed(payload, offset, end, "amqp-sequence", codes, "list", budget)
+                values, offset = read_typed(payload, offset, end, "amqp-sequence", _LISTS, budget)
                 lists.append(values)
             elif code == APPLICATION_PROPERTIES:
                 message.application_properties, offset = _read_application_properties(payload, offset, end, budget)
@@ -335,13 +337,37 @@ def with_failures(payload: bytes, failures: int) -> bytes:
 
 def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
     """The header section that it has then, and where the one ends in whose place that is."""
-    header, stop = Header(), 0
+    header, stop = _header_of(payload)
+    header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
+    return header.encode(), stop
+
+
+def _header_of(payload: bytes) -> tuple[Header, int]:
+    """The header, and where its section ends; the one of defaults and 0 where there is none."""
     if payload:
         code, value_at = read_section(payload, 0, len(payload))
         if code == HEADER:
-            header, stop = read_fields(Header, payload, value_at, len(payload))
-    header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
-    return header.encode(), stop
+            return read_fields(Header, payload, value_at, len(payload))
+    return Header(), 0
+
+
+def with_ttl(payload: bytes, ttl_ms: int) -> bytes:
+    """The payload with this ttl in its header (AMQP 3.2.1: the time that it has waited is subtracted)."""
+    header, stop = _header_of(payload)
+    header.ttl = ttl_ms
+    return header.encode() + payload[stop:]
+
+
+def without_first_acquirer(payload: bytes) -> bytes:
+    """The payload, whose header does not say that no other link has acquired the message (AMQP 3.2.1)."""
+    try:
+        header, stop = _header_of(payload)
+    except DecodeError:  # it says nothing
+        return payload
+    if not header.first_acquirer:
+        return payload
+    header.first_acquirer = False
+    return header.encode() + payload[stop:]
 
 
 class Glance:
@@ -496,7 +522,7 @@ def group_id(payload: bytes) -> tuple[str | None, int]:
 def _read_application_properties(
     buf: bytes, offset: int, end: int, budget: list[int] | None = None
 ) -> tuple[Mapping[str, Any], int]:
-    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map", budget)
+    values, stop = read_typed(buf, offset, end, "application-properties", MAPS, budget)
     for key in values:
         if not isinstance(key, str):
             raise DecodeError(

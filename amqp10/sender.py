@@ -56,15 +56,14 @@ class SenderLink(Link):
         settled: bool = False,
         message_format: int = 0,
         id_hint: int | None = None,
-        cache: dict[Any, Any] | None = None,
-        position: int = 0,
+        shared: tuple[dict[Any, Any], int] | None = None,
     ) -> int:
         """Send deliveries with consecutive ids, at least one and at most `capacity()`; return the first id.
 
         Tags of at most 32 bytes. A payload that exceeds the peer's max-frame-size is split.
         id_hint: the first delivery-id of a session that has sent nothing yet, so that sessions with equal ids share
-        encoded blocks. cache: a dict of the owner's for one batch. position: the place in the batch; equal position and
-        length must mean equal tags and payloads."""
+        encoded blocks. shared: a dict of the owner's for one batch, and the place in the batch; equal place and length
+        must mean equal tags and payloads."""
         count = len(tags)
         session = self.session
         if not 0 < count <= self.capacity():
@@ -81,9 +80,9 @@ class SenderLink(Link):
         assert handle is not None
         key: Any = None
         known: tuple[bytes, int] | None = None
-        if cache is not None:
-            key = (session.channel, handle, first & WRAP, count, settled, message_format, position)
-            known = cache.get(key)
+        if shared is not None:
+            key = (session.channel, handle, first & WRAP, count, settled, message_format, shared[1])
+            known = shared[0].get(key)
         largest = known[1] if known is not None else len(payloads[0]) if count == 1 else max(map(len, payloads))
         if largest + _OVERHEAD > room:
             self._send_split(first, tags, payloads, settled, message_format)
@@ -93,9 +92,10 @@ class SenderLink(Link):
                 self._send_parts(delivery_id, tag, (payload,), len(payload), settled, message_format)
             return first
         if known is None:
-            known = (encode_block(session.channel, handle, first, tags, payloads, settled, message_format), largest)
-            if cache is not None:
-                cache[key] = known
+            common = session.channel, handle, settled, message_format
+            known = encode_block(common, first, tags, payloads), largest
+            if shared is not None:
+                shared[0][key] = known
         outgoing.send_block(known[0], count)
         return first
 
@@ -252,7 +252,7 @@ class SenderLink(Link):
     ) -> None:
         session, handle = self.session, self.handle
         assert handle is not None
-        lead = encode_lead(session.channel, handle, delivery_id & WRAP, tag, size, settled, message_format)
+        lead = encode_lead((session.channel, handle, settled, message_format), delivery_id & WRAP, tag, size)
         session.outgoing.send_parts((lead, *parts))
 
     def _send_split(

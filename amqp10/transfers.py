@@ -43,37 +43,34 @@ _uint: Final = Struct(">I")
 # Incoming ------------------------------------------------------------------------------------------------------------
 
 
+Said = tuple[bool, int | None, int | None]
+"""What transfers of one run say of themselves: settled, message-format, rcv-settle-mode."""
+Span = tuple[int, int]
+Room = tuple[int, int, int]
+"""The delivery-id that is expected, as on the wire; how many transfers may be taken; bytes that a frame may have."""
+Taken = tuple[list[bytes], list[bytes]]
+"""Tags and payloads."""
+
+
 class Shape(Generic[LinkT]):
     """The common bytes of all transfers of one link, from behind the frame's size to the payload:
 
     head | delivery-id | middle | tag | tail      (head and middle end with the constructor of the next field)
     """
 
-    __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "pairs",
-                 "rcv_settle_mode", "settled", "tail", "unpack")  # fmt: skip
+    __slots__ = ("_columns", "first_part", "fixed", "head", "link", "middle", "pairs", "said", "tail", "unpack")
 
-    def __init__(
-        self,
-        link: LinkT,
-        *,
-        head: bytes,
-        id_size: int,
-        middle: bytes,
-        tag_size: int,
-        tail: bytes,
-        settled: bool,
-        message_format: int | None,
-        rcv_settle_mode: int | None,
-    ) -> None:
+    def __init__(self, link: LinkT, said: Said, lead: bytes, of_id: Span, of_tag: Span) -> None:
+        """lead: the bytes of such a transfer. of_id, of_tag: where the two have their places in it, without
+        constructors."""
         self.link = link
-        self.head = head
-        self.middle = middle
-        self.tail = tail
-        self.settled = settled
-        self.message_format = message_format
-        self.rcv_settle_mode = rcv_settle_mode
-        self.first_part = f"{'I' if id_size == 4 else 'B'}{len(middle)}s{tag_size}s{len(tail)}s"
-        layout = Struct(f">I{len(head)}s{self.first_part}")
+        self.said = said
+        self.head = lead[: of_id[0]]
+        self.middle = lead[of_id[1] : of_tag[0]]
+        self.tail = lead[of_tag[1] :]
+        id_code, tag_size = "I" if of_id[1] - of_id[0] == 4 else "B", of_tag[1] - of_tag[0]
+        self.first_part = f"{id_code}{len(self.middle)}s{tag_size}s{len(self.tail)}s"
+        layout = Struct(f">I{len(self.head)}s{self.first_part}")
         self.unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]] = layout.unpack_from
         self.fixed = layout.size
         self._columns: dict[int, Struct] = {}
@@ -96,10 +93,7 @@ def shape_key(buf: bytes, offset: int) -> bytes:
     return buf[offset + 4 : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset + 4 : offset + 16]
 
 
-def learn_shape(
-    buf: bytes, offset: int, payload: int, *, link: LinkT, settled: bool, message_format: int | None,
-    rcv_settle_mode: int | None,
-) -> Shape[LinkT] | None:  # fmt: skip
+def learn_shape(buf: bytes, offset: int, payload: int, link: LinkT, said: Said) -> Shape[LinkT] | None:
     """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None if its
     delivery-id takes no bytes (0), or it has an unusual encoding."""
     body = offset + _HEADER
@@ -112,25 +106,16 @@ def learn_shape(
     tag_start, tag_end = spans[_DELIVERY_TAG]
     if buf[id_start] not in (_UINT, _SMALLUINT) or buf[tag_start] != _VBIN8:
         return None
-    return Shape(
-        link,
-        head=buf[offset + 4 : id_start + 1],
-        id_size=id_end - id_start - 1,
-        middle=buf[id_end : tag_start + 2],
-        tag_size=tag_end - tag_start - 2,
-        tail=buf[tag_end:payload],
-        settled=settled,
-        message_format=message_format,
-        rcv_settle_mode=rcv_settle_mode,
-    )
+    start = offset + 4
+    of_id, of_tag = (id_start + 1 - start, id_end - start), (tag_start + 2 - start, tag_end - start)
+    return Shape(link, said, buf[start:payload], of_id, of_tag)
 
 
-def take_run(
-    buf: bytes, offset: int, end: int, shape: Shape[Any], expected: int, limit: int, max_size: int, tags: list[bytes],
-    payloads: list[bytes],
-) -> int:  # fmt: skip
-    """Append tag and payload of the frames at `offset` that match the shape, are no larger than `max_size`, and whose
-    delivery-ids go on from `expected` (as on the wire), at most `limit`; return where the first not taken starts."""
+def take_run(buf: bytes, offset: int, end: int, shape: Shape[Any], room: Room, taken: Taken) -> int:
+    """Append tag and payload of the frames at `offset` that match the shape, as far as there is room; return where the
+    first not taken starts."""
+    expected, limit, max_size = room
+    tags, payloads = taken
     unpack, fixed = shape.unpack, shape.fixed
     if end - offset >= fixed * _COLUMNS_FROM:
         size: int = _uint.unpack_from(buf, offset)[0]
@@ -139,8 +124,11 @@ def take_run(
         piece = COLUMNS_AT_FIRST
         while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
             count = min(equal, piece)
-            if not _take_columns(buf, offset, shape, size, expected, count, tags, payloads):
+            columns = _take_columns(buf, offset, shape, size, expected, count)
+            if columns is None:
                 break
+            tags += columns[0]
+            payloads += columns[1]
             offset += count * size
             expected += count
             limit -= count
@@ -170,17 +158,17 @@ def take_run(
 
 
 def _take_columns(
-    buf: bytes, offset: int, shape: Shape[Any], size: int, expected: int, count: int, tags: list[bytes],
-    payloads: list[bytes],
-) -> int:  # fmt: skip
-    """Frames of one size: unpack them all and compare column by column. 0, and nothing taken, if one differs."""
+    buf: bytes, offset: int, shape: Shape[Any], size: int, expected: int, count: int
+) -> tuple[tuple[bytes, ...], tuple[bytes, ...]] | None:
+    """Frames of one size: unpack them all and compare column by column. Their tags and payloads; None if one
+    differs."""
     lead = buf[offset : offset + 4 + len(shape.head)]
     last = offset + (count - 1) * size
     if lead[4:] != shape.head or buf[last : last + len(lead)] != lead:
-        return 0
+        return None
     middle_one = offset + (count >> 1) * size
     if buf[middle_one : middle_one + len(lead)] != lead:
-        return 0
+        return None
     rows = shape.columns(size).iter_unpack(memoryview(buf)[offset : offset + count * size])
     leads, ids, middles, its_tags, tails, its_payloads = zip(*rows, strict=True)
     if (
@@ -189,10 +177,8 @@ def _take_columns(
         or middles.count(shape.middle) != count
         or tails.count(shape.tail) != count
     ):
-        return 0
-    tags += its_tags
-    payloads += its_payloads
-    return count
+        return None
+    return its_tags, its_payloads
 
 
 def field_spans(buf: bytes, offset: int, end: int) -> list[tuple[int, int]]:
@@ -209,12 +195,17 @@ def field_spans(buf: bytes, offset: int, end: int) -> list[tuple[int, int]]:
 # Outgoing ------------------------------------------------------------------------------------------------------------
 
 
+Common = tuple[int, int, bool, int]
+"""What the transfers of a block have in common: channel, handle, settled, message-format."""
+
+
 class _Layout:
     """The bytes around tag and payload that all frames of a block share."""
 
     __slots__ = ("after_id", "after_tag", "before_id", "overhead", "pack")
 
-    def __init__(self, channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> None:
+    def __init__(self, common: Common, tag_size: int) -> None:
+        channel, handle, settled, message_format = common
         if tag_size > 32:  # AMQP 2.8.7
             raise EncodeError(f"a delivery-tag has at most 32 bytes, not {tag_size}")
         fields = encode_uint(handle) + b"\x70"
@@ -234,28 +225,25 @@ class _Layout:
 
 
 @lru_cache(1024)
-def _layout(channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> _Layout:
-    return _Layout(channel, handle, tag_size, settled, message_format)
+def _layout(common: Common, tag_size: int) -> _Layout:
+    return _Layout(common, tag_size)
 
 
-def encode_block(
-    channel: int, handle: int, first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
-    message_format: int,
-) -> bytes:  # fmt: skip
+def encode_block(common: Common, first_id: int, tags: list[bytes], payloads: list[bytes]) -> bytes:
     """Transfer frames for whole messages with the delivery-ids first_id, first_id + 1, ... (wrapped here)."""
     count = len(tags)
     tag_size = len(tags[0])
     first_id &= WRAP
     if count == 1:
         payload = payloads[0]
-        return encode_lead(channel, handle, first_id, tags[0], len(payload), settled, message_format) + payload
+        return encode_lead(common, first_id, tags[0], len(payload)) + payload
     tag_sizes = set(map(len, tags))
     if len(tag_sizes) > 1:
         return b"".join(
-            encode_block(channel, handle, first_id + index, [tag], [payload], settled, message_format)
+            encode_block(common, first_id + index, [tag], [payload])
             for index, (tag, payload) in enumerate(zip(tags, payloads, strict=True))
         )
-    layout = _layout(channel, handle, tag_size, settled, message_format)
+    layout = _layout(common, tag_size)
     ids: Iterator[int]
     if first_id + count > WRAP:
         ids = ((first_id + index) & WRAP for index in range(count))
@@ -267,10 +255,8 @@ def encode_block(
     return b"".join(chain.from_iterable(zip(heads, tags, repeat(layout.after_tag), payloads)))
 
 
-def encode_lead(
-    channel: int, handle: int, delivery_id: int, tag: bytes, size: int, settled: bool, message_format: int
-) -> bytes:
+def encode_lead(common: Common, delivery_id: int, tag: bytes, size: int) -> bytes:
     """All of a transfer frame but its payload of `size` bytes; the id is wrapped."""
-    layout = _layout(channel, handle, len(tag), settled, message_format)
+    layout = _layout(common, len(tag))
     head = layout.pack(layout.overhead + size, layout.before_id, delivery_id, layout.after_id)
     return head + tag + layout.after_tag

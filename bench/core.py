@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.base import Send
 from router.core.core import Core
 from router.core.messages import Message
@@ -104,8 +104,7 @@ class Network:
             for name in names
         }
         self.cores = {
-            name: Core(config[name], name, 1, self.sender(name), self.now, lambda: 1_000_000, fresh=True)
-            for name in names
+            name: Core(config[name], Life(1, self.now, True), self.sender(name), lambda: 1_000_000) for name in names
         }
         for name in names:
             for other in names:

@@ -159,10 +159,10 @@ def transfers_out(links: int, batch: int) -> Prepared:
     def run() -> None:
         for start in range(0, total, batch):
             some_tags, some_payloads = tags[start : start + batch], payloads[start : start + batch]
-            cache: dict[object, object] | None = {} if links > 1 else None
+            shared: tuple[dict[object, object], int] | None = ({}, 0) if links > 1 else None
             for connection, sender in ends:
                 sender.credit = sender.session.outgoing.window = ENDLESS
-                sender.send(some_tags, some_payloads, cache=cache)
+                sender.send(some_tags, some_payloads, shared=shared)
                 connection.data_to_send()
 
     return run, total * links, ends[0][0]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from interrouter.network import Network
+from interrouter.network import Hello, Network
 from interrouter.trunk import Trunk
 
 MESSAGE_BYTES = 110
@@ -57,7 +57,7 @@ class Line:
         self.now = 0.0
         costs = {"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1}}
         self.routers = {
-            name: Router(Network(name, ord(name), links, network="bench", rng=random.Random(1), now=0.0))
+            name: Router(Network(Hello("bench", name, ord(name)), links, rng=random.Random(1), now=0.0))
             for name, links in costs.items()
         }
         self.other: dict[Trunk, tuple[Router, Trunk]] = {}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from interrouter.events import PeerUp
-from interrouter.network import Network
+from interrouter.network import Hello, Network
 from interrouter.trunk import Trunk
 
 STEP_S = 0.001
@@ -45,7 +45,7 @@ class Ring:
         for one, other in pairs:
             costs[one][other] = costs[other][one] = 1
         self.routers = {
-            name: Router(Network(name, 1 + number, costs[name], network="bench", rng=rng, now=0.0))
+            name: Router(Network(Hello("bench", name, 1 + number), costs[name], rng=rng, now=0.0))
             for number, name in enumerate(names)
         }
         self.far: dict[Trunk, tuple[Router, Trunk]] = {}

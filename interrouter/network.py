@@ -1,6 +1,6 @@
 """One router's view of the network and its streams to all other routers (protocol 3). Sans-IO.
 
-    network = Network("a", incarnation, {"b": 1, "c": 2}, network="triangle", rng=rng, now=now)
+    network = Network(Hello("triangle", "a", incarnation), {"b": 1, "c": 2}, rng=rng, now=now)
     trunk = network.connect(now, server=False, neighbour="b")      # one per transport, either side
     trunk.receive_data(data, now); ...                             # and receive_eof, handle_timer, next_deadline
     network.flush(now)                                             # once per turn of the owner's loop
@@ -46,15 +46,13 @@ from interrouter.packets import (
     forwarded,
     split,
 )
-from interrouter.session import PROBE_AFTER, Sessions
+from interrouter.session import USUAL, Sessions, Timers
 from interrouter.stream import Parts
 from interrouter.trunk import Hello, Login, Refused, Trunk
 from router.reporting import NO_LOG, Log
-from router.versions import SPOKEN, Versions
 
-__all__ = ["Hello", "Network", "NetworkEvent", "PeerDown", "PeerMessage", "PeerUp", "Refused", "dials"]
+__all__ = ["Hello", "Network", "NetworkEvent", "PeerDown", "PeerMessage", "PeerUp", "Refused", "Timers", "dials"]
 
-WINDOW: Final = 4 * 1024 * 1024
 REFRESH_HEARTBEATS: Final = 60  # from one repetition of our link state to the next
 MAX_AGE_HEARTBEATS: Final = 200  # after which a link state that is not repeated is forgotten
 MAX_PENDING_OPENS: Final = 1024
@@ -74,26 +72,21 @@ class Network:
 
     def __init__(
         self,
-        name: str,
-        incarnation: int,
+        hello: Hello,
         costs: Mapping[str, int],
         *,
-        network: str,
         rng: random.Random,
         now: float,
-        heartbeat_s: float = 0.5,
-        dead_after_s: float = 3.0,
-        probe_after_s: float | None = None,
-        window: int = WINDOW,
+        timers: Timers = USUAL,
         log: Log = NO_LOG,
-        versions: Versions = SPOKEN,
     ) -> None:
-        """probe_after_s: how long a sender waits for an acknowledgement before it sends a PROBE; None: less than a
-        heartbeat. versions: of the wire between routers, that this one speaks."""
+        """hello: which router this one is."""
+        name, incarnation = hello.name, hello.incarnation
+        heartbeat_s, dead_after_s = timers.heartbeat_s, timers.dead_after_s
         assert 0 < incarnation < 1 << 64
         assert all(cost > 0 for cost in costs.values())
         assert name not in costs
-        self.hello = Hello(network, name, incarnation, versions)
+        self.hello = hello
         self._log = log
         self.name = name
         self.incarnation = incarnation
@@ -108,16 +101,7 @@ class Network:
             refresh_s=REFRESH_HEARTBEATS * heartbeat_s,
             max_age_s=MAX_AGE_HEARTBEATS * heartbeat_s,
         )
-        self.sessions = Sessions(
-            incarnation,
-            self._send_open,
-            self._schedule,
-            window=window,
-            versions=versions,
-            heartbeat_s=heartbeat_s,
-            dead_after_s=dead_after_s,
-            probe_after_s=PROBE_AFTER * heartbeat_s if probe_after_s is None else probe_after_s,
-        )
+        self.sessions = Sessions(incarnation, hello.versions, self._send_open, self._schedule, timers)
         self.failures: dict[str, str] = {}
         """Neighbour, "?" if unknown -> why the last trunk with it was lost or refused."""
         self.login: Login | None = None

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from interrouter.events import NetworkEvent, PeerDown, PeerMessage, PeerUp
 from interrouter.linkstate import Path
@@ -41,15 +41,34 @@ from interrouter.stream import FRAGMENT, IncomingStream, Item, OutgoingStream, P
 from interrouter.waiting import PART_EVENTS, PART_OCTETS, Waiting
 from router.versions import FIRST, Versions
 
-if TYPE_CHECKING:
-    from interrouter.trunk import Trunk
-
 BATCH: Final = 64 * 1024  # bytes of messages in one packet; the last one may exceed it
 BATCH_ITEMS: Final = 1024
 PROBE_AFTER: Final = 0.4  # heartbeats
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
 COUNT_BITS: Final = 56  # of a session's number; above them is the newest version that its side speaks, less FIRST
+
+
+class Timers(NamedTuple):
+    """How long a router waits for others, and how far it goes ahead of them."""
+
+    heartbeat_s: float = 0.5
+    dead_after_s: float = 3.0
+    probe_after_s: float | None = None
+    """How long a sender waits for an acknowledgement before it sends a PROBE; None: less than a heartbeat."""
+    window: int = 4 * 1024 * 1024
+    """Octets of one session that may be under way."""
+
+
+USUAL: Final = Timers()
+
+
+class FirstHop(Protocol):
+    """A trunk, as the sessions that send over it know it. Both are its own sessions: those with something to send, next
+    one first, and those to be acknowledged."""
+
+    ready: dict[Session, None]
+    acks: dict[Session, None]
 
 
 class Session:
@@ -74,7 +93,7 @@ class Session:
         self.closed = False
         self.out = OutgoingStream(window)
         self.incoming = IncomingStream()
-        self.trunk: Trunk | None = None
+        self.trunk: FirstHop | None = None
         self.path: Path | None = None
         self.began = now
         self.silent_since = now
@@ -93,14 +112,10 @@ class Sessions:
     def __init__(
         self,
         incarnation: int,
-        send_open: Callable[[OpenPacket], None],
-        wake: Callable[[Trunk], None],
-        *,
-        window: int,
         versions: Versions,
-        heartbeat_s: float,
-        dead_after_s: float,
-        probe_after_s: float,
+        send_open: Callable[[OpenPacket], None],
+        wake: Callable[[Any], None],
+        timers: Timers,
     ) -> None:
         self.by_peer: dict[str, Session] = {}
         self.resets = 0
@@ -109,10 +124,11 @@ class Sessions:
         self._by_token: dict[int, Session] = {}
         self._send_open = send_open
         self._schedule = wake
-        self._window = window
-        self._ack_bytes = window // ACK_SHARE
-        self.set_timers(heartbeat_s, dead_after_s)
-        self._probe_after_s = probe_after_s
+        self._window = timers.window
+        self._ack_bytes = timers.window // ACK_SHARE
+        self.set_timers(timers.heartbeat_s, timers.dead_after_s)
+        if timers.probe_after_s is not None:
+            self._probe_after_s = timers.probe_after_s
         self._versions = versions
         self._number = (versions.newest - FIRST) << COUNT_BITS
         self.events: list[NetworkEvent] = []
@@ -195,7 +211,7 @@ class Sessions:
 
     # Paths -------------------------------------------------------------------------------------------------------
 
-    def reachable(self, peers: Mapping[str, tuple[int, Path, Trunk]], now: float) -> None:
+    def reachable(self, peers: Mapping[str, tuple[int, Path, FirstHop]], now: float) -> None:
         """Paths as of now: peer -> incarnation, path, trunk of the first hop."""
         for session in list(self.by_peer.values()):
             there = peers.get(session.peer)
@@ -249,17 +265,16 @@ class Sessions:
 
     def received(self, entry: Entry, kind: int, payload: bytes, body: int, end: int, now: float) -> None:
         """Our entry of a STREAM or ACK."""
-        _, token, first, acknowledged, round_, gap_round, flags = entry
-        session = self._by_token.get(token)
+        session = self._by_token.get(entry[1])
         if session is None:
             return
         if not session.up:
             self._mark_up(session, now)
         session.silent_since = now
         try:
-            self._acknowledged(session, acknowledged, gap_round, flags, now)
+            self._acknowledged(session, entry, now)
             if kind == STREAM:
-                self._stream_received(session, first, round_, flags, payload, body, end, now)
+                self._stream_received(session, entry, payload, body, end, now)
         except (StreamError, BodyError):
             self.resets += 1
             self._restart(session, now)
@@ -380,7 +395,7 @@ class Sessions:
 
     # Beginning and ending ----------------------------------------------------------------------------------------
 
-    def _begin(self, peer: str, incarnation: int, path: Path, trunk: Trunk, now: float) -> Session:
+    def _begin(self, peer: str, incarnation: int, path: Path, trunk: FirstHop, now: float) -> Session:
         self._number += 1
         session = Session(peer, incarnation, self._number, self._window, now)
         session.path, session.trunk = path, trunk
@@ -481,7 +496,8 @@ class Sessions:
             session.trunk.acks.pop(session, None)
         return (session.incarnation, session.token, first, incoming.expected, session.out.round, gap, flags)
 
-    def _acknowledged(self, session: Session, upto: int, gap_round: int, flags: int, now: float) -> None:
+    def _acknowledged(self, session: Session, entry: Entry, now: float) -> None:
+        _, _, _, upto, _, gap_round, flags = entry
         out = session.out
         if upto > out.acked and out.acknowledged(upto):
             session.probe_s = self._probe_after_s
@@ -493,9 +509,8 @@ class Sessions:
             session.probe_at = None
             self._ready(session)
 
-    def _stream_received(
-        self, session: Session, first: int, round_: int, flags: int, payload: bytes, body: int, end: int, now: float
-    ) -> None:
+    def _stream_received(self, session: Session, entry: Entry, payload: bytes, body: int, end: int, now: float) -> None:
+        _, _, first, _, round_, _, flags = entry
         incoming = session.incoming
         lengths, offset = decode_body(payload, body, end)
         probe = bool(flags & PROBE)
@@ -522,7 +537,7 @@ class Sessions:
             session.ack_at = now + self._ack_delay_s
             self._acks[session] = None
 
-    def _acknowledge(self, session: Session, trunk: Trunk | None) -> None:
+    def _acknowledge(self, session: Session, trunk: FirstHop | None) -> None:
         """Acknowledge with the next packet to this session, or by an ACK at the next flush."""
         if session.ack_at is not None:
             session.ack_at = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from interrouter.linkstate import LinkState
 from interrouter.packets import HEARTBEAT_PACKET, LinkStatePacket, encode_link_state
-from router.versions import Versions
+from router.versions import SPOKEN, Versions
 
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, Offer
@@ -47,7 +47,8 @@ class Hello:
     network: str
     name: str
     incarnation: int
-    versions: Versions
+    versions: Versions = SPOKEN
+    """Of the wire between routers, that it speaks."""
 
 
 class Refused(Exception):

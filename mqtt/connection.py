@@ -106,7 +106,7 @@ class ServerConnection:
         try:
             packets = self.reader.receive_data(data)
         except RemoteProtocolError as error:
-            fault, packets = error, error.packets
+            fault, packets = error, self.reader.before_fault
         if packets:
             self._heard = now
         events: list[Packet] = []

@@ -7,10 +7,7 @@ connection, and only CONNACK and SUBACK say why. Next: packets.py.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from mqtt.packets import Packet
+from typing import Final
 
 
 class Reason(IntEnum):
@@ -83,14 +80,12 @@ class RemoteProtocolError(MqttError):
     Attributes:
         reason: Fit for DISCONNECT, or for CONNACK where no connection exists yet.
         description: Fit for a Reason String.
-        packets: What PacketReader.receive_data decoded of the same octets before the fault.
     """
 
     def __init__(self, reason: Reason, description: str) -> None:
         super().__init__(reason, description)
         self.reason = reason
         self.description = description
-        self.packets: list[Packet] = []
 
     def __str__(self) -> str:
         return f"0x{self.reason:02x} {self.reason.name.lower()}: {self.description}"

@@ -41,8 +41,8 @@ class PacketReader:
     """
 
     __slots__ = (
-        "buffered", "more", "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent", "_chunks",
-        "_held", "_needed", "_steps",
+        "before_fault", "buffered", "more", "version", "_from_client", "_max_connect_size", "_max_packet_size", "_sent",
+        "_chunks", "_held", "_needed", "_steps",
     )  # fmt: skip
 
     def __init__(self, *, version: int = 0, max_packet_size: int = LARGEST, max_connect_size: int = LARGEST) -> None:
@@ -63,6 +63,7 @@ class PacketReader:
         self.buffered = 0
         self._needed = 0  # octets that the packet has, as far as is known
         self.more = False
+        self.before_fault: list[Packet] = []
         self._steps: Generator[None, None, Subscribe | Unsubscribe] | None = None
 
     @property
@@ -77,8 +78,8 @@ class PacketReader:
             data: What has come, in pieces of any size.
 
         Raises:
-            RemoteProtocolError: The peer broke a rule; the exception has the packets before it. The connection must be
-                closed: nothing that comes later can be read.
+            RemoteProtocolError: The peer broke a rule; `before_fault` has the packets before that. The connection must
+                be closed: nothing that comes later can be read.
         """
         packets: list[Packet] = []
         try:
@@ -105,8 +106,8 @@ class PacketReader:
                         self.buffered += stop  # what is read in parts is held, too
                     break
                 position = stop
-        except RemoteProtocolError as error:
-            error.packets = packets
+        except RemoteProtocolError:
+            self.before_fault = packets
             raise
         return packets
 

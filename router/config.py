@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from router.names import Guarantee
 from router.policies import Direction, Identity, Policy, allowed, concerning
@@ -21,6 +21,23 @@ QueueTable = tuple[tuple[str, bool], ...]
 
 MIB = 1 << 20
 _MOST_KNOWN: Final = 4096  # users whose policies are at hand
+
+
+class Life(NamedTuple):
+    """One life of a router, as it begins.
+
+    Attributes:
+        incarnation: Its number, larger than that of an earlier life.
+        now: The time.
+        fresh: There is no subscription from before to wait for.
+        recover_age_s: For how long the network has been dead, at least, which counts as waited already; None: not
+            known.
+    """
+
+    incarnation: int
+    now: float
+    fresh: bool = False
+    recover_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
 from router.border import TOLD, Border
-from router.config import Limits, RouterConfig
+from router.config import Life, Limits, RouterConfig
 from router.core import messages as m
 from router.core.core import Core
 from router.core.holding import NETWORK, Holding
@@ -33,12 +33,13 @@ from router.core.reports import of_address, of_all, of_core
 from router.core.tracing import trace
 from router.core.traffic import Settle
 from router.links.anonymous import AddressPort
-from router.links.client_connection import OUTPUT_DELAY_S, SMALL_FRAME, ClientConnection
+from router.links.base import OUTPUT_DELAY_S, BaseRouter
+from router.links.client_connection import SMALL_FRAME, ClientConnection
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
 from router.links.limits import CONNECTIONS, FILTERS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
-from router.links.management import ManagementNode, OtherRouters
+from router.links.management import ManagementNodes
 from router.links.negotiation import RESERVED, Unauthorized, check_allowed
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
@@ -58,18 +59,15 @@ FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has
 REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
 
 
-class Router:
+class Router(BaseRouter):
     """One router.  Every method takes `now`, monotonic seconds of the owner's clock."""
 
     def __init__(
         self,
         config: RouterConfig,
+        life: Life,
         *,
-        incarnation: int,
-        now: float,
         wall_us: Callable[[], int],
-        fresh: bool,
-        recover_age_s: float | None = None,
         sasl: ServerMechanisms | None = None,
         log: Log = NO_LOG,
         token: Callable[[], str] | None = None,
@@ -79,9 +77,9 @@ class Router:
         self.token = token
         self.numbers = count()  # of connections, and of attaches without an address
         self.log = log
-        self.now = now
-        self.incarnation = incarnation
-        self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
+        self.now = life.now
+        self.incarnation = life.incarnation
+        self.core = Core(config, life, self._send, wall_us, log)
         self.border = Border(self.core, log)
         self._ended_by: Suspect | None = None  # this router's last life
         self.core.suspects = self._suspects
@@ -123,10 +121,9 @@ class Router:
         self.failed: dict[ClientConnection, None] = {}
         self.too_dear: dict[SubscriberLink, str] = {}  # whose filters take too many steps, and what is said of it
         self.unread_by_filters = 0  # messages that were passed by, as filters could not be asked
-        self.management: ManagementNode | None = None  # its owner sets it
-        self.other_routers = OtherRouters(self)
-        self.core.asked = self.other_routers.on_message
-        self.mqtt = Mqtt(self, self.border, self.admission, self.count_unread, token)
+        self.nodes = ManagementNodes(self.core, life.incarnation)
+        self.core.asked = self.nodes.on_message
+        self.mqtt = Mqtt(self)
         self.core.connections_hold = self._connections_hold
 
     # --- the topology file
@@ -390,7 +387,7 @@ class Router:
         self.enter(now)
         self.must_send = True  # what waited dies with the session, and does not see the next (protocol 9.3)
         self.core.peer_down(peer, now)
-        self.other_routers.session_ended(peer)
+        self.nodes.session_ended(peer)
 
     def peer_message(self, peer: str, data: bytes | Sequence[bytes | memoryview], now: float) -> None:
         """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""
@@ -609,6 +606,19 @@ class Router:
                 connection = session.connection.context
                 if isinstance(connection, ClientConnection):
                     connection.output_ready()
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether it is being drained: no connection may open, and none attach a link."""
+        return self.drain is not None
+
+    def leave(self, connection: ClientConnection) -> None:
+        assert self.drain is not None
+        self.drain.leave(connection, self.now)
+
+    def dismiss(self, connection: ClientConnection) -> None:
+        assert self.drain is not None
+        self.drain.dismiss(connection)
 
     def output_has_drained(self, connection: ClientConnection) -> None:
         self._writable[connection] = None

@@ -1,8 +1,6 @@
 """A contract for import-linter: how many modules of a package may be one circle.
 
-A circle is a set of modules each of which imports each other one, at once or through others; imports for types count. A
-figure above `MOST` is what is left to untie, so it has to follow when the circle becomes smaller. Figures:
-`[tool.importlinter]` in pyproject.toml.
+A circle is a set of modules each of which imports each other one, at once or through others; imports for types count.
 """
 
 from __future__ import annotations
@@ -14,17 +12,16 @@ MOST = 3
 
 
 class Circles(Contract):
-    largest = fields.ListField(subfield=fields.StringField())
+    packages = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """`largest` has packages, each with the number of modules that its largest circle may have: "amqp10 3"."""
-        wrong = []
-        for package, bound in map(str.split, self.largest):
-            circle = largest_circle(graph, package)
-            if len(circle) > int(bound):
-                wrong.append(f"{package}: {len(circle)} modules are a circle, {bound} may be: {', '.join(circle)}")
-            elif len(circle) < int(bound) and int(bound) > MOST:
-                wrong.append(f"{package}: the largest circle has {len(circle)} modules: say so instead of {bound}")
+        """No circle within one of these packages has more than `MOST` modules."""
+        circles = {str(package): largest_circle(graph, str(package)) for package in self.packages}
+        wrong = [
+            f"{package}: {len(circle)} modules are a circle, {MOST} may be: {', '.join(circle)}"
+            for package, circle in circles.items()
+            if len(circle) > MOST
+        ]
         return ContractCheck(kept=not wrong, metadata={"wrong": wrong})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

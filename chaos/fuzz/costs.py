@@ -50,13 +50,13 @@ from edges.metadata.wire import Decoder
 from onceway.base.websocket import ListenerWebSocket
 from onceway.serve.clients import FRAMES_AT_ONCE, ClientCarrier
 from router import names
-from router.config import SHARED, AddressConfig, RouterConfig
+from router.config import SHARED, AddressConfig, Life, RouterConfig
 from router.links.client_connection import ClientConnection
 from router.links.filters import KNOWN_FILTERS
 from router.links.predicate import Predicate, PredicateError
 from router.links.selector import SelectorError, compile_selector
+from router.mqtt.base import SESSIONS
 from router.mqtt.connection import MqttConnection
-from router.mqtt.lease import SESSIONS
 from router.router import Router
 
 READ: Final = ClientCarrier.least_read  # bytes: what is read at once of a client whose reads are slow
@@ -81,7 +81,7 @@ class World:
             AddressConfig("*", no_subscribers="accept"),
         )
         config = RouterConfig("a", ("a",), addresses, mqtt_topics=(("#", "all"),))
-        self.router = Router(config, incarnation=1, now=NOW, wall_us=lambda: int(NOW * 1e6), fresh=True)
+        self.router = Router(config, Life(1, NOW, True), wall_us=lambda: int(NOW * 1e6))
         self.out: dict[ClientConnection | MqttConnection, bytes] = {}
 
     def client(self, name: str, *, sessions: int = 1) -> ClientConnection:

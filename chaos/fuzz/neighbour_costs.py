@@ -22,7 +22,7 @@ from amqp10.sections import Message, Properties
 from chaos.fuzz.cost import Case, Turn
 from chaos.fuzz.costs import NOW, UNBOUNDED
 from interrouter import packets
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.messages import Hello, KeptItem, PeerProtocolError
 from router.core.messages import Message as RouterMessage
 from router.core.ports import MapState
@@ -89,10 +89,7 @@ def holds_several(hint: Any) -> bool:
 def neighbour(kind: Literal["topic", "queue"]) -> Router:
     """A router in session with b, which has said one of everything. kind: of the address that it has said it of."""
     addresses = (AddressConfig("*", type=kind),)
-    a, b = [
-        Router(RouterConfig(name, ("a", "b"), addresses), incarnation=1, now=NOW, wall_us=_wall_us, fresh=True)
-        for name in "ab"
-    ]
+    a, b = [Router(RouterConfig(name, ("a", "b"), addresses), Life(1, NOW, True), wall_us=_wall_us) for name in "ab"]
     a.peer_up("b", NOW)
     b.peer_up("a", NOW)
     moved = True

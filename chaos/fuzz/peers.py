@@ -16,9 +16,9 @@ from amqp10.performatives import Attach, Begin, Flow, Open, Transfer
 from amqp10.termini import Source, Target
 from chaos.fuzz.targets import MAX_FRAME, RATIO, ROOM, Broken, check_output, frame, frames
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network
+from interrouter.network import Hello, Network
 from interrouter.trunk import Trunk
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.messages import PeerProtocolError
 from router.core.reports import of_all
 from router.links.client_connection import ClientConnection
@@ -47,9 +47,7 @@ class Peered:
             window_messages=50,
         )
         incarnation = NAMES.index(name) + 1
-        self.router = Router(
-            config, incarnation=incarnation, now=self.now, wall_us=lambda: int(self.now * 1e6), fresh=True
-        )
+        self.router = Router(config, Life(incarnation, self.now, True), wall_us=lambda: int(self.now * 1e6))
         self.said: list[bytes] = []
         self.up = False
         self.number = 0
@@ -151,7 +149,7 @@ class Trunked(Peered):
         super().__init__(name)
         incarnation = NAMES.index(name) + 1
         self.network = Network(
-            name, incarnation, {self.peer: 1}, network="n", rng=random.Random(incarnation), now=self.now
+            Hello("n", name, incarnation), {self.peer: 1}, rng=random.Random(incarnation), now=self.now
         )
         server = name == "a"  # the stranger dials
         self.trunk: Trunk = self.network.connect(self.now, server=server, neighbour=None if server else self.peer)

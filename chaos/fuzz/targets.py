@@ -33,7 +33,7 @@ from amqp10.serial import difference
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.reports import of_all
 from router.router import Router
 
@@ -375,7 +375,7 @@ class Routed:
             window_messages=50,
             unsettled_window=50,
         )
-        return Router(config, incarnation=incarnation, now=self.now, wall_us=lambda: int(self.now * 1e6), fresh=True)
+        return Router(config, Life(incarnation, self.now, True), wall_us=lambda: int(self.now * 1e6))
 
     def _rest(self, seconds: float) -> None:
         end = self.now + seconds

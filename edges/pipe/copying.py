@@ -135,7 +135,7 @@ class Reading:
             return
         if chunk.plain:
             hint = begin & 0xFFFFFFFF  # so readers have the same delivery-ids, and share frames
-            link.send(tags, payloads, settled=self._settled, id_hint=hint, cache=chunk.blocks, position=begin)
+            link.send(tags, payloads, settled=self._settled, id_hint=hint, shared=(chunk.blocks, begin))
             return
         kept = []
         for position, record in enumerate(payloads, begin):

@@ -18,7 +18,7 @@ from router.core.feeding import LINGER_S
 from router.core.large import STREAM_IDLE_S
 from router.core.map_parts import KEPT_S
 from router.links.draining import BACK_S, CALLS_S, GOODBYE_S, SUBSCRIBER_S, WITH_MEMORY_S
-from router.mqtt.service import ORPHAN_S
+from router.mqtt.base import ORPHAN_S
 
 SESSION: Final = (
     "`dead_after`: a session whose acknowledgements do not come is reset; a router that is gone is not asked"
@@ -100,7 +100,7 @@ TIMERS: Final[Mapping[str, Wait]] = {
     "router/links/draining.py GOODBYE_S": DRAIN_GOODBYE,
     "router/links/draining.py SUBSCRIBER_S": DRAIN_OUTCOMES,
     "router/links/draining.py WITH_MEMORY_S": DRAIN_RESUMES,
-    "router/mqtt/service.py ORPHAN_S": MQTT_OUTCOMES,
+    "router/mqtt/base.py ORPHAN_S": MQTT_OUTCOMES,
 }
 """The row of each constant that is a bound."""
 PACES: Final = frozenset({
@@ -115,7 +115,7 @@ PACES: Final = frozenset({
     "router/core/queue/assigning.py PACE_S",
     "router/core/subscription_directory.py LONGEST_S",
     "router/core/waiting.py TOLD_AFTER_S",
-    "router/links/client_connection.py OUTPUT_DELAY_S",
+    "router/links/base.py OUTPUT_DELAY_S",
     "router/links/draining.py SPREAD_S",
     "router/links/draining.py STEP_S",
     "router/links/limits.py RECOUNT_EACH_S",

@@ -23,7 +23,7 @@ from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
 from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network
+from interrouter.network import Hello, Network, Timers
 from mqtt import Reason
 from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
@@ -39,6 +39,7 @@ from onceway.serve.turn_times import TurnTimes
 from onceway.topology import Topology
 from onceway.topology.listeners import BY_KEY
 from onceway.topology.said import configuration, in_force
+from router.config import Life
 from router.core.counters import Histogram, Measured
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
@@ -94,11 +95,8 @@ class RouterServer:
         self.started = now = self.clock()
         self.router = Router(
             self.config,
-            incarnation=self.incarnation,
-            now=now,
+            Life(self.incarnation, now, fresh, recover_age_s),
             wall_us=_wall_us,
-            fresh=fresh,
-            recover_age_s=recover_age_s,
             log=log,
             token=lambda: secrets.token_hex(16),
         )
@@ -106,15 +104,12 @@ class RouterServer:
         self.router.set_failover(self._places())
         costs = topology.neighbours(name)
         self.network = Network(
-            name,
-            self.incarnation,
+            Hello(topology.network, name, self.incarnation),
             costs,
-            network=topology.network,
             rng=self.rng,
             now=now,
-            heartbeat_s=self.config.heartbeat_s,
-            dead_after_s=self.config.dead_after_s,
             log=log,
+            timers=Timers(heartbeat_s=self.config.heartbeat_s, dead_after_s=self.config.dead_after_s),
         )
         self.router.core.cost = self.network.cost
         self._resumed_at = now

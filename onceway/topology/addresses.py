@@ -46,8 +46,9 @@ ADDRESS: Final = Section(
             "outcome", of=_NO_PIPE),
         Row("expire", Switch(), When.NEW_LINKS,
             "whether a message is dropped in place of being sent when its `ttl`, counted from when its router has "
-            "taken it, or its `absolute-expiry-time` is over; its publisher is told accepted. Without it they are "
-            "passed on and mean nothing here. Keep clocks together", of=_NO_PIPE),
+            "taken it, or its `absolute-expiry-time` is over; its publisher is told accepted. What is sent "
+            "has the `ttl` that is left. Without `expire` both are passed on and mean nothing here. Keep clocks "
+            "together", of=_NO_PIPE),
         Row("priority", Switch(), When.NEW_LINKS,
             "of a [queue](queues.md): whether messages of a higher priority go first", of=("queue",)),
         Row("max_redeliveries", Count(0, 1 << 20), When.AT_ONCE,

@@ -12,7 +12,7 @@ from onceway.topology.document import Entry, Item
 from onceway.topology.forms import NAME, Duration, Scope, Text
 from onceway.topology.table import ByName, Given, ListOf, Read, Row, Section, Table, When
 from router.config import SHARED, AddressConfig
-from router.mqtt.lease import SESSIONS
+from router.mqtt.base import SESSIONS
 from router.mqtt.retained import LINK
 from router.mqtt.topic_map import DEFAULT, TopicMap
 from router.policies import NOBODY, owned

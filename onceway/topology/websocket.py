@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from onceway.topology.forms import Text
-from onceway.topology.table import ListOf, Row, Section, Table, When
+from onceway.topology.table import Either, ListOf, Row, Section, Table, When
 
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^/\\\s?#@,:\[\]]+)(:[0-9]+)?")
 
@@ -18,15 +18,17 @@ def _read_origin(text: str) -> str:
     return text.lower()
 
 
+_ONE: Final = 'an origin, such as https://app.example.org, or "*"'
+
 WEBSOCKET: Final = Section(
     "websocket",
     "a mapping such as {origins: [https://app.example.org]}",
     (
         Row(
             "origins",
-            ListOf(
-                Text(_read_origin, "an origin, such as https://app.example.org"),
-                "a list of origins, such as https://app.example.org",
+            Either(
+                Text(lambda text: (_read_origin(text),), _ONE),
+                ListOf(Text(_read_origin, _ONE), "a list of origins, such as https://app.example.org"),
             ),
             When.NEW_CONNECTIONS,
             "the web pages that may connect to `ws` and `wss`, as browsers name them (`https://app.example.org`), or "

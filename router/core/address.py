@@ -6,9 +6,13 @@ Addresses know nothing of each other. A part knows those parts that its construc
 - `ingress`: publishers attach here, prove themselves, claim, and go;
 - `streams`: which subscriptions get the stream of a publisher that is attached here;
 - `windows`: how much it may send;
-- `records`: what these publishers have sent, and which subscriptions still have to accept it;
+- `records`: what these publishers have sent and not settled;
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
 - `egress`: subscriptions attach here, are answered, resume, and go.
+
+Topics and queues have all of these. What differs are two objects that they hold: `records.distribution` says to whom
+records go and when they are done, `deliveries.reception` how deliveries come and who answers for them. They are those
+of `router.core.topic` or of `router.core.queue`; whatever else only a queue has is `queue`.
 
 Read `router.core.base` for what all addresses share.
 """
@@ -16,7 +20,6 @@ Read `router.core.base` for what all addresses share.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from router.core import messages as m
 from router.core.base import BaseAddress, BaseCore
@@ -32,38 +35,47 @@ from router.core.kept_maps import Kept
 from router.core.naming import NO_TERM
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
 from router.core.publisher_directory import PublisherDirectory
+from router.core.queue.distribution import QueueDistribution
+from router.core.queue.expiring import Expiring
+from router.core.queue.queue import Queue
+from router.core.queue.reception import QueueReception
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.topic.distribution import TopicDistribution
+from router.core.topic.reception import TopicReception
 from router.core.turns import Turns
 from router.core.windows import Windows
 
 
 class Address(BaseAddress):
-    """A topic, as one router sees it. A queue has parts of its own (`router.core.queue`)."""
-
-    RECORDS: ClassVar[type[Records]] = Records
-    STREAMS: ClassVar[type[Streams]] = Streams
-    INGRESS: ClassVar[type[Ingress]] = Ingress
-    DELIVERIES: ClassVar[type[Deliveries]] = Deliveries
-    EGRESS: ClassVar[type[Egress]] = Egress
+    """A topic or a queue, as one router sees it."""
 
     def __init__(self, core: BaseCore, name: str, first_position: int, subscribers: Attached) -> None:
         super().__init__(core, name)
         self.kept = Kept(self, subscribers)
         self.finishing = Finishing(self, self.kept)
         self.publishers = PublisherDirectory(self)
-        self.deliveries = self.DELIVERIES(self, self.publishers)
-        self.egress = self.EGRESS(self, self.deliveries, self.kept)
-        self.publishers.egress = self.deliveries.egress = self.egress
+        self.deliveries = Deliveries(self, self.publishers)
+        consumers = QueueReception(self.deliveries) if self.doubts is not None else None
+        self.egress = self.publishers.egress = Egress(self, self.deliveries, self.kept, consumers)
         self.completion = Completion(self, self.finishing)
         self.feeds = Feeds(self, self.completion)
         self.turns = Turns(self)
-        self.records = self.RECORDS(self, first_position, self.feeds, self.turns)
+        self.records = Records(self, first_position, self.feeds, self.turns)
         self.feeds.records = self.records
-        self.streams = self.STREAMS(self, self.records, self.completion)
+        self.streams = Streams(self, self.records, self.completion)
         self.windows = Windows(self, self.streams)
-        self.ingress = self.INGRESS(self, self.publishers, self.streams, self.turns, self.windows)
+        self.ingress = Ingress(self, self.publishers, self.streams, self.turns, self.windows)
+        self.queue: Queue | None = None
+        if self.doubts is not None and consumers is not None:
+            self.queue = Queue(QueueDistribution(self.records, self.doubts, self.ingress), consumers)
+            self.deliveries.reception = consumers
+            self.records.distribution = self.queue.distribution
+            self.timed: TopicReception | Expiring = self.queue.distribution.expiring
+        else:
+            self.deliveries.reception = self.timed = TopicReception(self.deliveries, self.egress)
+            self.records.distribution = TopicDistribution(self.records)
         self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
 
     def all_handlers(self) -> m.Handlers:
@@ -72,6 +84,10 @@ class Address(BaseAddress):
         found: m.Handlers = {}
         for part in (*parts, self.finishing, self.kept, self.turns):
             found.update(part.handlers())
+        found.update(self.records.distribution.handlers())
+        found.update(self.deliveries.reception.handlers())
+        if self.queue is not None:
+            found.update(self.queue.browsing.handlers())
         return found
 
     def handle(self, sender: str, message: m.AddressMessage) -> None:
@@ -102,6 +118,8 @@ class Address(BaseAddress):
         self.finishing.router_down(router)
         self.turns.router_down(router)
         self.kept.router_down(router)
+        if self.queue is not None:
+            self.queue.browsing.router_down(router)
 
     def attach_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
         self.ingress.attach(port, attach)
@@ -174,26 +192,30 @@ class Address(BaseAddress):
         """Sends what the handlers of a turn have left behind for other routers."""
         if self.core.feeding:
             self.feeds.flush()
-        self.deliveries.flush()
+        self.deliveries.reception.flush()
+        if self.queue is not None:
+            self.queue.flush()
 
     def tick(self) -> None:
         """Does what is due."""
         self.subscriptions.tick()
         self.publishers.tick()
         self.streams.tick()
-        self.deliveries.tick()
+        self.timed.tick()
         self.windows.waiting.tick()
         self.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        own = (self.deliveries, self.windows.waiting, self.feeds)
+        own = (self.timed, self.windows.waiting, self.feeds)
         parts = (self.subscriptions, self.publishers, self.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 
     @property
     def is_unused(self) -> bool:
         """Whether no client is known to use it, apart from subscriptions, nor anything is left of one that has."""
+        if self.queue is not None and not self.queue.is_unused:
+            return False
         return not (
             self.publishers.entries
             or self.ingress.publishers
@@ -215,6 +237,7 @@ class Address(BaseAddress):
         """Raises AssertionError where the state of a part, or of two that go together, is impossible."""
         for part in (self.publishers, self.subscriptions, self.records, self.streams, self.ingress, self.deliveries):
             part.check_invariants()
+        self.deliveries.reception.check_invariants()
         self.completion.check_invariants()
         self.feeds.check_invariants()
 

@@ -22,7 +22,8 @@ from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Publisher
-from router.core.queue.free import Kind
+from router.core.queue.doubts import Doubts
+from router.core.queue.free import GROUPS_SIZE, Kind
 from router.core.recovery import Recovery, RecoveryTimes
 from router.core.roll_call import RollCall
 from router.reporting import Log
@@ -268,6 +269,7 @@ class BaseAddress:
         self.known_subscriptions: dict[m.SubscriptionName, SubscriptionEntry] = {}
         self.attached_publishers: dict[bytes, Publisher] = {}  # those that have claimed
         self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
+        self.doubts = Doubts() if self.config.is_queue else None
         self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.is_established(name)  # publishers may be told accepted (protocol 4.4)
@@ -291,12 +293,13 @@ class BaseAddress:
                 core.send_to(router, told)
 
     def data_on_the_wire(self, data: bytes) -> bytes:
-        """Returns the data of a subscription as messages have them (protocol 7.10)."""
-        return data
+        """Returns the data of a subscription as messages have them: at a queue behind its groups (protocol 7.10,
+        16.9.2)."""
+        return bytes(GROUPS_SIZE) + data if data and self.config.is_queue else data
 
     def data_of_its_owner(self, data: bytes) -> bytes:
         """Returns of the data of an entry what its owner has given."""
-        return data
+        return data[GROUPS_SIZE:] if self.config.is_queue else data
 
     def attach_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None: ...
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> None: ...

@@ -166,7 +166,8 @@ class Completion:
         if not of_publisher:
             del self._open[publisher]
         self.core.touch(self.address)  # the address may be empty now
-        publisher.records.completed(publisher, one.tags)
+        if self.address.doubts is not None:
+            self.address.doubts.completed(publisher, one.tags)
         if publisher.handshake.state is FORWARDING:
             return
         port = cast("CompletionPort", publisher.port)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.address import Address
 from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
@@ -35,7 +35,7 @@ from router.core.ports import (
     Term,
 )
 from router.core.publisher_handshake import DROPPED
-from router.core.queue.address import QueueAddress
+from router.core.queue.browsing import Browsing
 from router.core.reasons import tell_why
 from router.core.recovery import RecoveryTimes
 from router.core.startup import Startup
@@ -52,27 +52,17 @@ class Core(BaseCore):
     """One router's decisions."""
 
     def __init__(
-        self,
-        config: RouterConfig,
-        name: str,
-        incarnation: int,
-        send: Send,
-        now: float,
-        wall_us: Callable[[], int],
-        fresh: bool = False,
-        log: Log = NO_LOG,
-        recover_age_s: float | None = None,
+        self, config: RouterConfig, life: Life, send: Send, wall_us: Callable[[], int], log: Log = NO_LOG
     ) -> None:
-        """fresh: there is no subscription from before to wait for. recover_age_s: for how long the network has been
-        dead, at least, which counts as waited already; None: not known."""
-        super().__init__(config, name, send, now, wall_us, log)
-        self.incarnation = incarnation
+        now = life.now
+        super().__init__(config, config.name, send, now, wall_us, log)
+        self.incarnation = life.incarnation
         self.addresses: dict[str, Address] = {}
         self.known = self.addresses
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.attached = 0  # publishers and subscribers so far, refused ones included
         self.begun = 0  # addresses so far
-        self.browsers: dict[BrowserPort, QueueAddress] = {}
+        self.browsers: dict[BrowserPort, Browsing] = {}
         self.kinds = Kinds(self)
         self.established = False  # every address is
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
@@ -82,8 +72,8 @@ class Core(BaseCore):
         self._over_limit = False
         self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
         self._resumed_at = now
-        self.times = RecoveryTimes(config, now, recover_age_s)
-        self.startup = Startup(self, fresh)
+        self.times = RecoveryTimes(config, now, life.recover_age_s)
+        self.startup = Startup(self, life.fresh)
         self._deadline = min(self._deadline, *self.startup.deadlines())
         self._all_due = False
         self.startup.begin()
@@ -195,23 +185,23 @@ class Core(BaseCore):
     def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
         """A link wants to see what waits in a queue (protocol 16.11)."""
         self.now = self.entered = now
-        queue = self.address(address)
-        assert isinstance(queue, QueueAddress)
-        self.browsers[port] = queue
+        queue = self.address(address).queue
+        assert queue is not None
+        self.browsers[port] = queue.browsing
         queue.browsing.attach(port)
 
     def browser_looks(self, port: BrowserPort, now: float, *, again: bool = True) -> None:
         """Its client has given credit. again: what has come since it saw all is wanted, too."""
         self.now = self.entered = now
-        self.browsers[port].browsing.look(port, again=again)
+        self.browsers[port].look(port, again=again)
         self.drain()
 
     def detach_browser(self, port: BrowserPort, now: float) -> None:
         self.now = self.entered = now
-        queue = self.browsers.pop(port, None)
-        if queue is not None:
-            del queue.browsing.browsers[port]
-            self.touch(queue)
+        browsing = self.browsers.pop(port, None)
+        if browsing is not None:
+            del browsing.browsers[port]
+            self.touch(browsing.address)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
         """A client has read the answer to its attach (protocol 7.6, 16.8)."""
@@ -219,6 +209,9 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.heard()
+            queue = self.addresses[subscriber.deliveries.address.name].queue
+            if queue is not None:
+                queue.reception.heard(subscriber)
             self.drain()
 
     def subscriber_disposition(
@@ -473,8 +466,7 @@ class Core(BaseCore):
         """user: who wants to use it."""
         address = self.addresses.get(name)
         if address is None:
-            kind = QueueAddress if self.config.address(name).is_queue else Address
-            address = self.addresses[name] = kind(self, name, self._first_position, self.subscribers)
+            address = self.addresses[name] = Address(self, name, self._first_position, self.subscribers)
             address.made_by = user
             self.holding.count(user, octets_of_address(name))
             self.begun += 1

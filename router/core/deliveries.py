@@ -1,258 +1,45 @@
-"""Deliveries on their way to the subscriptions of one address: arrival, outcomes, acceptance, settlement.
+"""Deliveries on their way to the subscriptions of one address: SYNC, outcomes, settlement.
 
-What arrives goes into one log, in ranges (protocol 9). A local subscription accepts positions of it, and a position
-that no local subscription owes any more is answered by ACCEPT. Subscriptions attach and leave in `router.core.egress`;
-one subscription's state is in `router.core.subscriber`, the log in `router.core.arrivals`.
+What arrives goes into one log, in ranges (protocol 9). How it arrives, and who answers for it, is the `reception`'s to
+say, which is a topic's or a queue's. Subscriptions attach and leave in `router.core.egress`; one subscription's state
+is in `router.core.subscriber`, the log in `router.core.arrivals`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING
-
 from router.core import messages as m
-from router.core.arrivals import ArrivalRun
 from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State
-from router.core.large import STREAM_IDLE_S, Body, Partial
-from router.core.passage import DOES_NOT_GO_ON, Passage
-from router.core.ports import ACCEPTED, FAILED, REJECTED, RELEASED, Outcome, Term
-from router.core.presettled import Batch
-from router.core.selecting import Values
+from router.core.ports import ACCEPTED, REJECTED, Outcome, Term
+from router.core.publisher_directory import PublisherDirectory
 from router.core.subscriber import BaseDeliveries, Subscriber
-from router.core.traffic import Accept, Data, Rejection, Settle
-
-if TYPE_CHECKING:
-    from router.core.egress import Egress
-    from router.core.publisher_directory import PublisherDirectory
+from router.core.traffic import Rejection, Settle
 
 
 class Deliveries(BaseDeliveries):
     """What flows to the subscriptions of one address at this router."""
 
-    egress: Egress
-
     def __init__(self, address: BaseAddress, directory: PublisherDirectory) -> None:
         super().__init__(address)
         self.directory = directory
         self.publishers = address.known_publishers  # known in the network
-        self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
-        # Those that may owe something, the one first that did when tokens were last released: behind it are those that
-        # were not asked since, so that one round of all is enough for what comes at once. Empty: it has to be made.
-        self._ring: deque[Subscriber] = deque()
-        self._ring_end = 0  # of the log, when the ring was made
         # tokens that wait to be told to an ingress: accepted, or rejected by so many
         self.accepts: dict[str, list[Rejection]] = {}
         self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], list[Rejection]] = {}
-        self.given_up: dict[Subscriber, str] = {}  # whose links are detached at the end of this turn, and why
 
     def handlers(self) -> m.Handlers:
         return {
-            Data: self.on_data,
-            m.Part: self.on_part,
             m.Sync: self.on_sync,
             Settle: self.on_settle,
             m.SettleTags: self.on_settle_tags,
             m.Flush: self.on_flush,
         }
 
-    # ------------------------------------------------------------------------------------------------------------- DATA
-
-    def on_data(self, sender: str, message: Data) -> None:
-        """New deliveries come; only those of the publisher's present ingress are taken (protocol 6.2)."""
-        publisher = self.publishers.get(message.publisher)
-        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
-            if publisher is not None and publisher.term > message.term:
-                self.directory.send_stale(sender, publisher, message.term)
-            return
-        if message.settled:
-            self._take_presettled(publisher, message)
-            return
-        if not self.subscribers:  # protocol 6.2: nobody has to accept
-            accepted = (message.position, message.position + len(message.tags), 0)
-            self.accepts.setdefault(sender, []).append(accepted)
-            self.core.touch(self.address)
-            return
-        start, stop = self.log.append(sender, message)
-        self.arrived_at.note(start, self.core.now)
-        if sender != self.core.name:
-            self.core.payload_bytes += self.log.segments.size(start, stop)
-        if message.open:
-            self.core.payload_bytes += self.log.bodies[start].held
-            self.moved(self.log.bodies[start])
-            for subscriber in self.subscribers.values():
-                if subscriber.passage is None:
-                    self.refuse_large(subscriber, start)
-        special = self.special[message.publisher]
-        if special:
-            for subscriber in list(special):
-                self._take_specially(subscriber, sender, start, message)
-        if message.open:
-            for subscriber in self.subscribers.values():
-                if subscriber.passage is not None and subscriber.passage.pass_by(start):
-                    self._goes_before(subscriber.passage)
-        if special:
-            self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
-        cache: dict[object, object] = {("arrivals", start, stop): (message.tags, message.payloads)}
-        ready = list(self.ready)
-        if not (message.open or message.message_format):
-            found: Values = {}
-            payloads = message.payloads
-            ready = [
-                each
-                for each in ready
-                if each.selecting is None
-                or each.selecting.needs is None
-                or not each.selecting.passes_by(each, start, stop, found, payloads)
-            ]
-            if found:
-                self.release_tokens([(start, stop)], None)
-        for subscriber in ready:
-            subscriber.pump(cache)
-
-    def on_part(self, sender: str, message: m.Part) -> None:
-        """More of a large delivery comes (protocol 6.12); nothing happens where it is settled or void."""
-        for _, position, _ in self.log.local(sender, message.position, message.position + 1):
-            body = self.log.bodies.get(position)
-            if body is None:
-                continue
-            body.add(message.payload, message.last)
-            self.moved(body)
-            self.core.payload_bytes += len(message.payload)
-            for subscriber in list(self.subscribers.values()):
-                passage = subscriber.passage
-                if passage is None:
-                    continue
-                if passage.partial is not None and passage.partial.body is body:
-                    subscriber.pump()
-                elif position in passage.passed_by:
-                    self._goes_before(passage)
-
-    def _goes_before(self, passage: Passage) -> None:
-        """A large delivery passes by: the publisher of the open one may wait for its end (protocol 6.12.15)."""
-        partial = passage.open
-        if partial is not None and self.publishers[partial.tag[:8]].home is not None:
-            partial.open_since = self.core.now
-
-    def moved(self, body: Body) -> None:
-        """More of a large delivery has come, or gone out."""
-        body.moved_at = self.core.now
-        self.core.due(self.core.now + STREAM_IDLE_S, self.address)
-        self.core.touch(self.address)
-
-    def refuse_large(self, subscriber: Subscriber, position: int) -> None:
-        """A large delivery that the subscription cannot take counts as rejected by it (protocol 6.12)."""
-        removed = subscriber.owes.remove(position, position + 1)
-        if removed:
-            self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
-            self.release_tokens(removed, subscriber)
-
-    def _free_taken(self) -> None:
-        """Frees of large deliveries what nobody here needs any more, and tells their ingresses (protocol 6.12)."""
-        log, core = self.log, self.core
-        for position, body in list(log.bodies.items()):
-            taken = min(
-                [each.passage.taken(position, body) for each in self.subscribers.values() if each.passage],
-                default=body.end,
-            )
-            core.payload_bytes -= body.free(taken)
-            if taken > body.told:
-                body.told = taken
-                run = log.run_of(position)
-                core.send_to(run.ingress, m.Taken(self.address.name, run.position + position - run.start, taken))
-            if body.complete and taken == body.end:
-                del log.bodies[position]
-                log.segments.free(position, position + 1)
-
-    def _starving(self) -> list[tuple[float, int, Body]]:
-        """Returns large deliveries in whose middle a link here is, with nothing to write, and when one last moved."""
-        partials = [each.partial for each in self.subscribers.values() if each.partial is not None]
-        found = [(each.position, each.body) for each in partials if each.body and each.offset == each.body.end]
-        return [(body.moved_at, position, body) for position, body in dict(found).items()]
-
-    def _open(self) -> list[tuple[Passage, Partial]]:
-        """Returns what links here are in the middle of and nobody sends (protocol 6.12.12)."""
-        found = [(each.passage, each.passage.open) for each in self.subscribers.values() if each.passage is not None]
-        return [(passage, partial) for passage, partial in found if partial is not None]
-
-    def tick(self) -> None:
-        for moved_at, position, body in self._starving():
-            if self.core.now >= moved_at + STREAM_IDLE_S:
-                body.moved_at = self.core.now
-                self.need_again(position)
-        for passage, partial in self._open():
-            if self.core.now >= partial.open_since + STREAM_IDLE_S:
-                passage.give_up(partial, DOES_NOT_GO_ON)
-
-    def deadlines(self) -> list[float]:
-        found = [moved_at + STREAM_IDLE_S for moved_at, _, _ in self._starving()] if self.log.bodies else []
-        return found + [partial.open_since + STREAM_IDLE_S for _, partial in self._open()]
-
-    def need_again(self, position: int) -> None:
-        """The publisher of this large delivery has to send it again (protocol 6.12)."""
-        run = self.log.run_of(position)
-        term = self.publishers[run.publisher_id].term
-        self.core.send_to(run.ingress, m.Again(self.address.name, run.publisher_id, term))
-
-    def give_up(self, subscriber: Subscriber, why: str) -> None:
-        """Its link is detached at the end of this turn: others are being gone through."""
-        self.given_up[subscriber] = why
-        self.core.touch(self.address)
-
-    def _take_presettled(self, publisher: PublisherEntry, message: Data) -> None:
-        """Pre-settled transfers wait in a bounded queue of each subscription; the oldest are dropped first, and counted
-        (protocol 6.9)."""
-        for subscriber in self.subscribers.values():
-            if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
-                continue
-            tags, payloads, message_format = message.tags, message.payloads, message.message_format
-            if subscriber.selecting is not None:
-                tags, payloads = subscriber.selecting.wanted(tags, payloads, message_format)
-                if not tags:
-                    continue
-            subscriber.presettled.append(Batch(self.log.end, tags, payloads, message_format))
-            subscriber.pump()
-            subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())
-
-    def _is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
+    def is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
         return publisher.home == sender and publisher.term == term
-
-    def _take_specially(self, subscriber: Subscriber, sender: str, start: int, message: Data) -> None:
-        """The subscription is not synced, or holds deliveries that are found by tag (protocol 6.2)."""
-        if subscriber.synced.get(message.publisher) != (sender, message.term):
-            subscriber.owes.remove(start, start + len(message.tags))
-            return
-        known = subscriber.irregular.by_tag.get(message.publisher)
-        if not known:
-            return
-        for i, tag in enumerate(message.tags):
-            delivery = known.get(tag)
-            if delivery is not None:
-                self._bind(subscriber, delivery, start + i, message.payloads[i], message.message_format)
-
-    def _bind(
-        self, subscriber: Subscriber, delivery: Irregular, position: int, payload: bytes, message_format: int
-    ) -> None:
-        """DATA repeats a known delivery: its token is added, or its position noted (protocol 6.2)."""
-        subscriber.unbind(delivery)
-        delivery.position = position
-        subscriber.irregular.bound[position] = delivery
-        subscriber.skip.add(position, position + 1)
-        if delivery.state is State.ACCEPTED:
-            subscriber.owes.remove(position, position + 1)
-            if delivery.rejected:
-                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
-            return
-        if subscriber.passage is not None:
-            subscriber.passage.find(delivery, position, payload, message_format)
-        waits = delivery.state is State.RELEASED or delivery.resume is Resume.PLACEHOLDER
-        if position in self.log.bodies and not (waits and subscriber.passage is not None):
-            return  # what could be sent again has passed through by then
-        if subscriber.fill(delivery, payload, message_format):
-            subscriber.irregular.filled[position] = delivery
 
     # ------------------------------------------------------------------------------------------------------------- SYNC
 
@@ -270,7 +57,7 @@ class Deliveries(BaseDeliveries):
             # protocol 7.5: the ORPHAN or LEAVE sent before this has returned the tokens
             for entries in message.entries:
                 for start, stop in entries.owed:
-                    self._accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
+                    self.accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
             return
         if known is None or known.term < message.term:
             known = self.directory.learn(
@@ -284,8 +71,7 @@ class Deliveries(BaseDeliveries):
             for delivery in subscriber.irregular.of(message.publisher):
                 if delivery.tag not in listed and delivery.within(message.incarnation):
                     self.settle_irregular(subscriber, delivery)
-        for entries in message.entries:
-            self._deliver_entries(subscriber, sender, entries)
+        self.reception.take_entries(subscriber, sender, message)
         subscriber.classify(known)
         subscriber.pump()
 
@@ -300,13 +86,7 @@ class Deliveries(BaseDeliveries):
             or known.incarnation > message.incarnation
         )
 
-    def _deliver_entries(self, subscriber: Subscriber, sender: str, entries: m.Entries) -> None:
-        owed = IntervalSet(entries.owed)
-        for i, (tag, payload) in enumerate(zip(entries.tags, entries.payloads, strict=True)):
-            position = entries.position + i
-            self._deliver_entry(subscriber, sender, position, position in owed, tag, payload, entries.message_format)
-
-    def _deliver_entry(
+    def deliver_entry(
         self,
         subscriber: Subscriber,
         sender: str,
@@ -344,7 +124,7 @@ class Deliveries(BaseDeliveries):
         if token:
             if delivery.state is State.ACCEPTED:
                 rejected = int(delivery.rejected)
-                self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, rejected)
+                self.accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, rejected)
             else:
                 delivery.token = True
 
@@ -362,8 +142,8 @@ class Deliveries(BaseDeliveries):
                 if low <= high:
                     self.disposition(subscriber, low, high, outcome, settled)
             return
-        if outcome is RELEASED or outcome is FAILED:
-            self._released(subscriber, first, last, outcome is FAILED, settled)
+        if outcome is not ACCEPTED and outcome is not REJECTED:
+            self.reception.given_back(subscriber, first, last, outcome, settled)
             return
         accepted: list[Range] = []
         plain = outcome is ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.irregular.bound)
@@ -383,7 +163,7 @@ class Deliveries(BaseDeliveries):
         if accepted:
             if outcome is ACCEPTED:
                 self.counters.subscriber_accepted += count(accepted)
-            self.release_tokens(accepted, subscriber)
+            self.reception.release_tokens(accepted, subscriber)
         if subscriber.irregular.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
                 self.accept_irregular(subscriber, delivery, outcome is REJECTED, settled)
@@ -416,13 +196,13 @@ class Deliveries(BaseDeliveries):
             if delivery.rejected:
                 for position, _ in removed:
                     self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
-            self.release_tokens(removed, subscriber)
+            self.reception.release_tokens(removed, subscriber)
         if delivery.token:
             delivery.token = False
             assert delivery.ingress is not None
             position = delivery.ingress_position
             rejected = int(delivery.rejected)
-            self._accept_sync(delivery.ingress, subscriber.name, subscriber.term, position, position + 1, rejected)
+            self.accept_sync(delivery.ingress, subscriber.name, subscriber.term, position, position + 1, rejected)
 
     def _reject(self, subscriber: Subscriber, ranges: list[Range]) -> None:
         for start, stop in ranges:
@@ -431,118 +211,25 @@ class Deliveries(BaseDeliveries):
             for position in range(start, stop):
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
 
-    def _released(self, subscriber: Subscriber, first: int, last: int, failed: bool, settled: bool) -> None:
-        """The same subscription gets it again, after a failure up to `max_redeliveries` times (protocol 6.4)."""
-        if subscriber.settled_mode:
-            return
-        if failed and not self.address.config.max_redeliveries:
-            self.disposition(subscriber, first, last, REJECTED, settled)
-            return
-        singles = self.irregular_between(subscriber, first, last) if subscriber.irregular.by_delivery_id else []
-        for run, low, high in subscriber.sent.ids.pieces(first, last + 1):
-            for a, b in subscriber.sent.unsettled.overlap(run.start + low, run.start + high):
-                for start, stop in subscriber.owes.overlap(a, b):
-                    self._release_positions(subscriber, start, stop, failed, settled)
-        for delivery in singles:
-            if delivery.state is not State.SENT:
-                continue
-            if failed and delivery.failures >= self.address.config.max_redeliveries:
-                self.accept_irregular(subscriber, delivery, True, settled)
-                continue
-            if not settled:
-                subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
-            subscriber.irregular.clear_delivery_id(delivery)
-            self.counters.subscriber_released += 1
-            self._release(subscriber, delivery, failed)
-        subscriber.pump()
-
-    def _release(self, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
-        """Queues it again. The payload of a large one has passed through: its publisher has to send it (protocol
-        6.12)."""
-        subscriber.irregular.release(delivery, failed)
-        if delivery.payload is None and delivery.position >= 0:
-            self.need_again(delivery.position)
-
-    def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
-        self.counters.subscriber_released += stop - start
-        first, _ = subscriber.sent.delivery_ids_of([(start, stop)])[0]
-        if not settled:
-            subscriber.settle_on_wire(start, stop, first)  # the old delivery is settled first
-        for delivery in subscriber.take_out(start, stop, first):
-            position = start + delivery.order - first
-            delivery.position = position
-            subscriber.irregular.bound[position] = delivery
-            self._release(subscriber, delivery, failed)
-            subscriber.classify(self.publishers[delivery.publisher_id])
-
     # ------------------------------------------------------------------------------------------------------- acceptance
 
-    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
-        """Answers those of these open positions that no subscription here owes any more (protocol 6.3). This one has
-        just ceased to owe them."""
-        left, ring, end = ranges, self._ring, self.log.segments.end
-        if end != self._ring_end:
-            self._ring_end = end
-            ring.clear()
-        if not ring:
-            ring.extend(self.subscribers.values())
-        for _ in range(len(ring)):
-            starts = ring[0].owes.starts
-            if not starts or starts[0] >= end:
-                ring.popleft()  # it owes nothing before something new has come
-                continue
-            if ring[0] is not subscriber:
-                left = ring[0].owes.missing(left)
-                if not left:
-                    return
-            ring.rotate(-1)
-        for run, start, stop in self.log.accepted(left):
-            self._accept(run, start, stop)
-        self.core.touch(self.address)
-
-    def subscribers_changed(self) -> None:
-        """One has come or gone."""
-        self._ring.clear()
-
-    def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
-        pending = self.accepts.setdefault(run.ingress, [])
-        offset = run.position - run.start
-        if self.log.rejected:
-            for position in range(start, stop):
-                rejected = self.log.rejected.pop(position, 0)
-                pending.append((position + offset, position + offset + 1, rejected))
-        else:
-            pending.append((start + offset, stop + offset, 0))
-        self.core.payload_bytes -= self.log.free(run, start, stop)
-
-    def _accept_sync(
+    def accept_sync(
         self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
     ) -> None:
         self.sync_accepts.setdefault((ingress, name, term), []).append((start, stop, rejected))
         self.core.touch(self.address)
+
+    def tell_accepted(self) -> None:
+        """Tells which entries of SYNC, and which assigned deliveries, have been accepted."""
+        sync_accepts, self.sync_accepts = self.sync_accepts, {}
+        for (ingress, name, term), pending in sync_accepts.items():
+            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, gathered(pending)))
 
     def router_down(self, router: str) -> None:
         """Drops acceptances that wait for that router: its session is over (protocol 8.6)."""
         self.accepts.pop(router, None)
         for key in [key for key in self.sync_accepts if key[0] == router]:
             del self.sync_accepts[key]
-
-    def flush(self) -> None:
-        """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
-        given_up, self.given_up = self.given_up, {}
-        for subscriber, why in given_up.items():
-            if self.subscribers.get(subscriber.name) is subscriber:
-                self.egress.give_up(subscriber, why)
-        if self.log.bodies:
-            self._free_taken()
-        if self.accepts:
-            accepts, self.accepts = self.accepts, {}
-            for ingress, pending in accepts.items():
-                self.core.send_to(ingress, Accept(self.address.name, _gathered(pending)))
-        if self.sync_accepts:
-            sync_accepts, self.sync_accepts = self.sync_accepts, {}
-            for (ingress, name, term), pending in sync_accepts.items():
-                self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, _gathered(pending)))
 
     # --------------------------------------------------------------------------------------------------------- settling
 
@@ -587,7 +274,7 @@ class Deliveries(BaseDeliveries):
     def on_settle_tags(self, sender: str, message: m.SettleTags) -> None:
         """An ingress names expected tags that are not sent again: they are settled (protocol 6.6)."""
         publisher = self.publishers.get(message.publisher)
-        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
+        if publisher is None or not self.is_present_ingress(publisher, sender, message.term):
             return
         for subscriber in list(self.subscribers.values()):
             for tag in message.tags:
@@ -599,11 +286,12 @@ class Deliveries(BaseDeliveries):
     def on_flush(self, sender: str, message: m.Flush) -> None:
         """Nothing is sent again: deliveries not bound to a position of the ingress are settled (protocol 8.5)."""
         publisher = self.publishers.get(message.publisher)
-        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
+        if publisher is None or not self.is_present_ingress(publisher, sender, message.term):
             return
         for subscriber in list(self.subscribers.values()):
-            if subscriber.synced.get(message.publisher) == (sender, message.term):
-                for delivery in subscriber.irregular.of(message.publisher):
+            synced = subscriber.synced.get(message.publisher) == (sender, message.term)
+            if synced or not subscriber.has_link:
+                for delivery in list(subscriber.irregular.by_tag.get(message.publisher, {}).values()):
                     bound = delivery.position >= 0 or delivery.ingress is not None
                     if not bound and delivery.within(message.incarnation):
                         self.settle_irregular(subscriber, delivery)
@@ -612,6 +300,9 @@ class Deliveries(BaseDeliveries):
     def settle_irregular(self, subscriber: Subscriber, delivery: Irregular) -> None:
         """Settles one irregular delivery: its tokens are released, and it leaves the queue, is resumed as settled, or
         the client is told (protocol 10.1)."""
+        if delivery.state is State.DECLINED:  # it has been settled with its consumer already (protocol 16.5)
+            self.forget(subscriber, delivery)
+            return
         self.counters.subscriber_settled += 1
         self._release_tokens_of(subscriber, delivery)
         in_place = delivery.position in subscriber.irregular.filled
@@ -620,10 +311,7 @@ class Deliveries(BaseDeliveries):
             subscriber.passage.abort()
             delivery.state = State.REMOVED
         delivery_id = delivery.delivery_id
-        subscriber.remove(delivery)
-        publisher = self.publishers.get(delivery.publisher_id)
-        if publisher is not None:
-            subscriber.classify(publisher)
+        self.forget(subscriber, delivery)
         if delivery.state in (State.QUEUED, State.RELEASED, State.REMOVED):
             delivery.state = State.REMOVED
         elif not subscriber.handshake.answered:
@@ -642,6 +330,13 @@ class Deliveries(BaseDeliveries):
             delivery.resume = Resume.SETTLED
             subscriber.irregular.resume_later(delivery)
 
+    def forget(self, subscriber: Subscriber, delivery: Irregular) -> None:
+        """Nothing is known of it any more."""
+        subscriber.remove(delivery)
+        publisher = self.publishers.get(delivery.publisher_id)
+        if publisher is not None:
+            subscriber.classify(publisher)
+
     def check_invariants(self) -> None:
         core, publishers, subscribers = self.core, self.publishers, self.subscribers
         self.log.check_invariants()
@@ -655,9 +350,6 @@ class Deliveries(BaseDeliveries):
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
             for publisher_id in subscriber.irregular.by_tag:
                 assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
-        if self._ring and self._ring_end == self.log.end:
-            owing = {each for each in subscribers.values() if each.owes.first() < self.log.end}
-            assert owing <= {*self._ring} <= {*subscribers.values()}
         owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
         assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
         assert all(subscribers.get(each.name) is each for each in self.ready)
@@ -676,7 +368,7 @@ class Deliveries(BaseDeliveries):
         }
 
 
-def _gathered(ranges: list[Rejection]) -> list[Rejection]:
+def gathered(ranges: list[Rejection]) -> list[Rejection]:
     """Returns them with those joined that touch and that nobody has rejected."""
     if len(ranges) == 1:
         return ranges

@@ -8,7 +8,7 @@ What flows to them is in `router.core.deliveries`; what every router knows of th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Final
 
 from router.core import messages as m
 from router.core.base import BaseAddress
@@ -22,7 +22,8 @@ from router.core.large import STREAM_IDLE_S
 from router.core.map_parts import enter
 from router.core.naming import INCARNATIONS, NO_TERM, incarnation_of
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
-from router.core.subscriber import Subscriber
+from router.core.queue.reception import QueueReception
+from router.core.subscriber import BaseEgress, Subscriber
 from router.core.subscriber_handshake import (
     ALL_LISTED,
     DROP,
@@ -45,12 +46,8 @@ from router.names import (
 )
 from router.policies import owner_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Condition = Callable[[Irregular], bool]
-
 LONGEST_S: Final = 1e9  # that a message between routers can say: not known (protocol 12.2)
+BEYOND_ALL: Final = 1 << 64  # incarnations: they are eight octets of a tag
 MISSED: Final = "deliveries may have been accepted without this subscription"
 WHY: Final = {
     STOLEN: "the subscription has attached elsewhere",
@@ -59,17 +56,19 @@ WHY: Final = {
 }
 
 
-class Egress:
+class Egress(BaseEgress):
     """Subscriptions of one address at this router."""
 
-    SUBSCRIBER: ClassVar[type[Subscriber]] = Subscriber
-
-    def __init__(self, address: BaseAddress, deliveries: Deliveries, kept: Kept) -> None:
+    def __init__(
+        self, address: BaseAddress, deliveries: Deliveries, kept: Kept, consumers: QueueReception | None
+    ) -> None:
+        """consumers: of a queue."""
+        super().__init__(deliveries)
         self.address = address
         self.core = address.core
         self.deliveries = deliveries
-        self.subscribers = deliveries.subscribers  # attached here
         self.kept = kept
+        self.consumers = consumers
 
     def handlers(self) -> m.Handlers:
         return {m.Joined: self.on_joined}
@@ -123,13 +122,13 @@ class Egress:
             term = port.term
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
-        subscriber = self.SUBSCRIBER(self.deliveries, port, attach, term, entry is not None and entry.declared)
+        subscriber = Subscriber(self.deliveries, port, attach, term, entry is not None and entry.declared)
         subscriber.handshake.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
-        self.deliveries.subscribers_changed()
+        self.deliveries.reception.attached(subscriber)
         self.kept.subscribers[port] = subscriber
-        for special in self.deliveries.special.values():
+        for special in self.special.values():
             special[subscriber] = None
         self._enter_map(subscriber, entered)
         attach.unsettled = attach.entered = None  # the port keeps the attach
@@ -177,6 +176,8 @@ class Egress:
 
     def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
         """Takes over what the client's map says, but for what is superseded (protocol 7.2)."""
+        if self.consumers is not None:
+            entered = self.consumers.held(subscriber, entered)
         for prefix, deliveries in entered.items():
             if not self._is_superseded(prefix):
                 known = subscriber.irregular.by_tag.get(prefix[:8])
@@ -267,8 +268,9 @@ class Egress:
         """Answers the attach when all routers have JOINED, or gone down (protocol 7.6)."""
         handshake = subscriber.handshake
         if (
-            handshake.missing
-            or handshake.answered
+            subscriber.handshake.missing
+            or subscriber.handshake.answered
+            or not subscriber.has_link
             or self.subscribers.get(subscriber.name) is not subscriber
             or self._awaits_others()
         ):
@@ -335,6 +337,8 @@ class Egress:
         """The publisher's ingress is lost or replaced: nothing is synced to it, queued copies are removed, and what was
         sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
         log = self.deliveries.log
+        if self.consumers is not None:
+            self.consumers.homes_changed()
         passages = [each.passage for each in self.subscribers.values() if each.passage is not None]
         held_up = [each for each in passages if each.lose(publisher_id) or each.passed_by]
         for run in log.runs_of(publisher_id):
@@ -378,21 +382,25 @@ class Egress:
 
     def settle_incarnations(self, publisher_id: bytes, below: int) -> None:
         """Settles the deliveries of incarnations below that one (protocol 5.5, 5.6)."""
-        self.settle_where(publisher_id, lambda delivery: incarnation_of(delivery.tag) < below)
+        self._settle(publisher_id, 0, below)
 
     def settle_newer(self, publisher_id: bytes, above: int) -> None:
         """Settles the deliveries of incarnations above that one, whose publisher was away for too long
         (protocol 8.4)."""
-        self.settle_where(publisher_id, lambda delivery: incarnation_of(delivery.tag) > above)
+        self._settle(publisher_id, above + 1, BEYOND_ALL)
 
-    def settle_where(self, publisher_id: bytes, condition: Condition) -> None:
-        """Settles the publisher's deliveries that fulfil the condition. All of them must be in doubt
+    def settle_all(self, publisher_id: bytes) -> None:
+        """Settles whatever is held of a publisher that has been away for too long (protocol 8.4)."""
+        self._settle(publisher_id, 0, BEYOND_ALL)
+
+    def _settle(self, publisher_id: bytes, first: int, stop: int) -> None:
+        """Settles the deliveries of the incarnations first..stop-1. All of the publisher must be in doubt
         (`ingress_lost`)."""
         for subscriber in list(self.subscribers.values()):
             known = subscriber.irregular.by_tag.get(publisher_id)
             if known:
                 for delivery in list(known.values()):
-                    if condition(delivery):
+                    if first <= incarnation_of(delivery.tag) < stop:
                         self.deliveries.settle_irregular(subscriber, delivery)
                 subscriber.pump()
 
@@ -417,6 +425,8 @@ class Egress:
                 subscriber.synced[message.publisher] = (sender, message.term)
             subscriber.classify(publisher)
             subscriber.pump()
+        if self.consumers is not None:
+            self.consumers.answer_claim(sender, message)
 
     def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
         """Says whether the PUB makes it synced, even with an unknown set: the sender covers subscriptions that it has
@@ -426,7 +436,7 @@ class Egress:
     def _may_infer(self, subscriber: Subscriber, sender: str) -> bool:
         """Says whether deliveries absent from the PUB are settled: not if the sender has not joined the subscription,
         and so does not know what it holds (protocol 5.5)."""
-        return sender in subscriber.handshake.joined
+        return sender in subscriber.handshake.joined or not subscriber.has_link
 
     # ------------------------------------------------------------------------------------------------------- going away
 
@@ -496,30 +506,27 @@ class Egress:
 
     def _remove_link(self, subscriber: Subscriber, announcement: m.Orphan | m.Leave) -> None:
         # protocol 6.10: this subscription's acceptances count; the address holds only what no subscription has accepted
-        self.deliveries.flush()
+        self.deliveries.reception.flush()
         del self.subscribers[subscriber.name]
         subscriber.presettled.clear()
         self.deliveries.ready.pop(subscriber, None)
-        self.deliveries.subscribers_changed()
-        for special in self.deliveries.special.values():
+        for special in self.special.values():
             special.pop(subscriber, None)
-        self._announce_lost(announcement, subscriber)
+        if self.consumers is not None:
+            self.consumers.remember_accepted(subscriber)
+        self._announce_lost(announcement)
         self._release_all_tokens(subscriber)
         self.core.touch(self.address)
         self.kept.drop(subscriber.port)
 
-    def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
+    def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
         """Tells all before any of its tokens is released (protocol 8.1)."""
         self.core.broadcast(announcement)
 
     def _release_all_tokens(self, subscriber: Subscriber) -> None:
-        """Releases its tokens. Those of SYNC entries need no answer: their ingress has put them back when it heard of
-        the loss."""
-        log = self.deliveries.log
-        self.deliveries.release_tokens(
-            [piece for start, stop in subscriber.owes.take() for piece in log.open.overlap(start, stop)], subscriber
-        )
+        self.deliveries.reception.link_gone(subscriber)
         if not self.subscribers:  # without subscriptions here no SETTLE arrives
+            log = self.deliveries.log
             for run in list(log.runs.runs):
                 self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
 
@@ -528,10 +535,13 @@ class Egress:
         for subscriber in self.subscribers.values():
             if not subscriber.handshake.answered:
                 subscriber.handshake.missing[router] = None
-            self._send_join(subscriber, router)
+            if subscriber.has_link:
+                self._send_join(subscriber, router)
 
     def router_down(self, router: str) -> None:
         """No subscription is joined to that router, and barriers stop waiting for it (protocol 8.6)."""
+        if self.consumers is not None:
+            self.consumers.router_down(router)
         for subscriber in list(self.subscribers.values()):
             handshake = subscriber.handshake
             asked_in_vain = router in handshake.missing and router not in handshake.joined

@@ -367,7 +367,7 @@ class Feeds:
             found = self.awaited[feed.queue].remove(low, high) if feed.queue in self.awaited else []
             if rejected:
                 records.note_rejected(found, rejected, why)
-            records.check(found)
+            records.distribution.check(found)
 
     def reconfigured(self) -> None:
         """The file has changed: queues that the topic does not feed any more hold nothing back."""
@@ -376,7 +376,7 @@ class Feeds:
             for queue in [queue for queue in feeds if queue not in queues]:
                 self._detach(feeds.pop(queue), True)
         for queue in [queue for queue in self.awaited if queue not in queues]:
-            self.records.check(self.awaited.pop(queue).take())
+            self.records.distribution.check(self.awaited.pop(queue).take())
         self._all_unseen = True
         self.core.drain()
 

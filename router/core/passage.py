@@ -74,7 +74,7 @@ class Passage:
         else:
             subscriber.irregular.set_delivery_id(delivery, delivery_id)
         if offset:
-            subscriber.deliveries.moved(body)
+            subscriber.deliveries.reception.moved(body)
         self.go_on()
 
     def go_on(self) -> bool:
@@ -87,7 +87,7 @@ class Passage:
                 del self.passed_by[position]
             elif not asked:
                 self.passed_by[position] = True
-                self.subscriber.deliveries.need_again(position)
+                self.subscriber.deliveries.reception.need_again(position)
         return True
 
     def _go_on(self, partial: Partial) -> bool:
@@ -114,7 +114,7 @@ class Passage:
             if not piece and not last:
                 return False
             port.add(piece, more=not last)
-            self.subscriber.deliveries.moved(body)
+            self.subscriber.deliveries.reception.moved(body)
             if last:
                 self.partial = None
                 self._end(partial)
@@ -157,7 +157,7 @@ class Passage:
         self.abort()
         deliveries = self.subscriber.deliveries
         if partial.delivery is None:
-            deliveries.refuse_large(self.subscriber, partial.position)
+            deliveries.reception.refuse_large(self.subscriber, partial.position)
         else:
             deliveries.accept_irregular(self.subscriber, partial.delivery, True, False)
 
@@ -201,7 +201,7 @@ class Passage:
         """It does not go on. If it were aborted, the client would forget the tag, and take the next copy for a new
         delivery: its link is detached (protocol 6.12.16)."""
         partial.body = None
-        self.subscriber.deliveries.give_up(self.subscriber, why)
+        self.subscriber.deliveries.reception.give_up(self.subscriber, why)
 
     def pass_by(self, position: int) -> bool:
         """A large delivery at this log position waits, or would wait, for an open one. So would everybody else who gets

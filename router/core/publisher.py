@@ -13,7 +13,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.held import Batch, Held
 from router.core.intervals import IntervalSet, Range
 from router.core.log import Run, RunList, Segments
-from router.core.messages import SubscriptionName
+from router.core.messages import Entries, Handlers, SubscriptionName
 from router.core.naming import PREFIX
 from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, UniqueTags, Waiting
 from router.core.publisher_handshake import DROPPED, FORWARDING, READY, Handshake, Input
@@ -36,16 +36,40 @@ class IngressRun(Run):
         self.message_format = message_format
 
 
+class Distribution:
+    """To whom the records of one address go, and when they are done: what topics (`router.core.topic.distribution`) and
+    queues (`router.core.queue.distribution`) do each in its own way."""
+
+    def handlers(self) -> Handlers:
+        raise NotImplementedError
+
+    def entries_for(self, publisher: Publisher, entry: SubscriptionEntry) -> list[Entries]:
+        raise NotImplementedError
+
+    def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    def spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None: ...
+    def check(self, ranges: list[Range]) -> None: ...
+    def unawait(self, start: int, stop: int) -> None: ...
+    def owe_all(self, entry: SubscriptionEntry) -> None: ...
+    def replaced(self, entry: SubscriptionEntry) -> None: ...
+    def orphan(self, entry: SubscriptionEntry) -> None: ...
+    def owe_nothing(self, entry: SubscriptionEntry) -> None: ...
+    def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None: ...
+    def check_invariants(self) -> None: ...
+
+
 class BaseRecords:
     """The records of one address (`router.core.records`), as lower modules know them."""
+
+    distribution: Distribution
 
     def __init__(self, first_position: int) -> None:
         self.log = Segments(first_position)
         self.undone = IntervalSet()
 
     def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None: ...
-    def completed(self, publisher: Publisher, tags: list[bytes]) -> None: ...
-    def check(self, ranges: list[Range]) -> None: ...
     def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None: ...
 
 

@@ -7,7 +7,6 @@ time. What follows for local links is done by `router.core.ingress`, for local s
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
 from router.core import messages as m
@@ -18,16 +17,14 @@ from router.core.irregular import Irregular, State
 from router.core.naming import NO_TERM, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.ports import Term
 from router.core.publisher_handshake import Input
+from router.core.subscriber import BaseEgress
 from router.policies import owner_of
-
-if TYPE_CHECKING:
-    from router.core.egress import Egress
 
 
 class PublisherDirectory:
     """The publishers of one address, by publisher id."""
 
-    egress: Egress
+    egress: BaseEgress
 
     def __init__(self, address: BaseAddress) -> None:
         self.address = address
@@ -106,7 +103,7 @@ class PublisherDirectory:
             timeout_s = self.address.config.publisher_expires_s
             entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
             self.entries[publisher_id] = entry
-            self.egress.deliveries.special[publisher_id] = dict.fromkeys(self.egress.deliveries.subscribers.values())
+            self.egress.special[publisher_id] = dict.fromkeys(self.egress.subscribers.values())
             local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.brought.container)
@@ -271,7 +268,7 @@ class PublisherDirectory:
 
     def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
         """What subscriptions here hold of a publisher without a home."""
-        subscribers = self.egress.deliveries.subscribers.values()
+        subscribers = self.egress.subscribers.values()
         return [delivery for each in subscribers for delivery in each.irregular.of(entry.publisher_id)]
 
     def forget(self, entry: PublisherEntry) -> None:
@@ -386,8 +383,8 @@ class PublisherDirectory:
                 continue
             if lost:
                 egress.ingress_lost(known.publisher_id)
-                egress.settle_where(known.publisher_id, lambda delivery: True)
-                del self.entries[known.publisher_id], self.egress.deliveries.special[known.publisher_id]
+                egress.settle_all(known.publisher_id)
+                del self.entries[known.publisher_id], self.egress.special[known.publisher_id]
                 self.core.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
@@ -420,7 +417,7 @@ class PublisherDirectory:
         now = self.core.now
         ages = [
             self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
-            for subscriber in self.egress.deliveries.subscribers.values()
+            for subscriber in self.egress.subscribers.values()
             for publisher_id, known in subscriber.irregular.by_tag.items()
             if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
         ]

@@ -1,9 +1,8 @@
-"""The records of one address: what publishers sent here, and which subscriptions still have to accept it.
+"""The records of one address: what publishers sent here, what they are told of it, and when it is forgotten.
 
-Records are positions of one log (protocol 9). A position is also the token of the copy that all homes share. `awaited`
-says, home by home, which tokens are out; `SubscriptionEntry.owed` and `.syncing` say the same for single subscriptions.
-A record that is in none of these sets becomes done and leaves `undone`. Publishers attach and leave in
-`router.core.ingress`; one publisher's state is in `router.core.publisher`.
+Records are positions of one log (protocol 9). To whom they go, and when they are done and leave `undone`, is the
+`distribution`'s to say, which is a topic's or a queue's. Publishers attach and leave in `router.core.ingress`; one
+publisher's state is in `router.core.publisher`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feed, Feeds
 from router.core.held import Batch
-from router.core.intervals import IntervalSet, Range, union
+from router.core.intervals import IntervalSet, Range
 from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
 from router.core.publisher import BaseRecords, IngressRun, Publisher, Sending
-from router.core.traffic import Accept, Data, Settle
+from router.core.traffic import Data, Settle
 from router.core.turns import Turns
 
 
@@ -34,10 +33,8 @@ class Records(BaseRecords):
         self.turns = turns
         self.subscriptions = address.known_subscriptions  # known in the network
         self.runs: RunList[IngressRun] = RunList()  # by position
-        self.accepted_by_leavers = IntervalSet()  # undone, but a subscription that has left since had accepted it
         self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
-        self.blocker = IntervalSet()  # the first set that held something back when records were last checked
         self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
         self.reasons: dict[int, bytes] = {}  # position -> what the last subscription that did not take it has said
         self.settled = IntervalSet()  # to be told by SETTLE
@@ -50,12 +47,7 @@ class Records(BaseRecords):
         self.unfinished = IntervalSet()  # of these, those whose last part has not come
 
     def handlers(self) -> m.Handlers:
-        return {
-            Accept: self.on_accept,
-            m.AcceptSync: self.on_accept_sync,
-            m.Reason: self.on_reason,
-            m.Taken: self.on_taken,
-        }
+        return {m.Reason: self.on_reason}
 
     # -------------------------------------------------------------------------------------------------------- transfers
 
@@ -70,7 +62,7 @@ class Records(BaseRecords):
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
             if publisher.coverage.destinations:
-                core.multicast(publisher.coverage.destinations, self._data(publisher, 0, batch))
+                core.multicast(publisher.coverage.destinations, self.data(publisher, 0, batch))
             return
         if publisher.resending.tags:
             publisher.resending.come(outgoing)
@@ -109,7 +101,7 @@ class Records(BaseRecords):
             self._begin(publisher, start)
         elif self.core.feeding and self.feeds.queues:  # first: it holds back what nobody else does
             self.feeds.take(publisher, start, batch)
-        self._spread(publisher, start, stop, batch)
+        self.distribution.spread(publisher, start, stop, batch)
 
     # ------------------------------------------------------------------------------------------------- large deliveries
 
@@ -135,7 +127,7 @@ class Records(BaseRecords):
             self.core.multicast(homes, m.Part(self.address.name, position, last, payload))
         if last:
             publisher.sent.unfinished = None
-            self.check(self.unfinished.remove(position, position + 1))
+            self.distribution.check(self.unfinished.remove(position, position + 1))
 
     def on_taken(self, sender: str, message: m.Taken) -> None:
         sending = self.large.get(message.position)
@@ -170,22 +162,7 @@ class Records(BaseRecords):
                 self.turns.look()
             self.core.window_changed(publisher)
 
-    def _spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
-        """Sends new records to all homes with covered subscriptions; others are owed them (protocol 6.1)."""
-        destinations, uncovered = publisher.coverage.destinations, publisher.coverage.uncovered
-        for home in destinations:
-            self.awaited[home].add(start, stop)
-        for entry in uncovered:  # protocol 6.1: even if its home gets the record for another subscription
-            entry.owed.add(start, stop)
-            self.owing[entry] = None
-        if destinations:
-            data = self._data(publisher, start, batch)
-            data.open = start in self.large
-            self.core.multicast(destinations, data)
-        elif not uncovered:
-            self.check([(start, stop)])
-
-    def _data(self, publisher: Publisher, start: int, batch: Batch) -> Data:
+    def data(self, publisher: Publisher, start: int, batch: Batch) -> Data:
         name, form, settled = self.address.name, batch.message_format, batch.settled
         return Data(name, publisher.publisher_id, publisher.term, start, form, settled, batch.tags, batch.payloads)
 
@@ -237,101 +214,31 @@ class Records(BaseRecords):
 
     # ------------------------------------------------------------------------------------------------------- acceptance
 
-    def on_accept(self, sender: str, message: Accept) -> None:
-        """A home has accepted these copies, which all its subscriptions shared (protocol 6.3, 6.5)."""
-        awaited = self.awaited.get(sender)
-        if awaited is None:
-            return
-        removed: list[Range] = []
-        for start, stop, rejected in message.ranges:
-            found = awaited.remove(start, stop)
-            if rejected:
-                self._reject(found, rejected)
-            removed += found
-        self.check(removed)
-
-    def on_accept_sync(self, sender: str, message: m.AcceptSync) -> None:
-        """A subscription has accepted entries of a SYNC (protocol 6.3, 6.5)."""
-        entry = self.subscriptions.get(message.name)
-        if entry is None or entry.term != message.term or entry.home != sender:
-            return
-        removed: list[Range] = []
-        for start, stop, rejected in message.ranges:
-            found = entry.syncing.remove(start, stop)
-            if rejected:
-                self._reject(found, rejected)
-            removed += found
-        self.check(removed)
-
     def on_reason(self, sender: str, message: m.Reason) -> None:
         """A subscription says why it does not take these; its outcome follows (protocol 6.4.9)."""
         if len(message.why) <= m.MOST_REASON:
             for low, high in self.undone.among(message.ranges):
                 self.reasons.update(dict.fromkeys(range(low, high), message.why))
 
-    def _reject(self, ranges: list[Range], rejected: int) -> None:
+    def reject(self, ranges: list[Range], rejected: int) -> None:
         for start, stop in ranges:
             for position in range(start, stop):
                 self.rejected[position] = self.rejected.get(position, 0) + rejected
 
     def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None:
         """A queue that is fed has rejected these (protocol 16.12.3)."""
-        self._reject(ranges, rejected)
+        self.reject(ranges, rejected)
         for start, stop in ranges:
             if why:
                 self.reasons.update(dict.fromkeys(range(start, stop), why))
 
-    def check(self, ranges: list[Range]) -> None:
-        """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been
-        removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
-        for sending in self.large.values():
-            self.core.window_changed(sending.publisher)
-        if not ranges or not self.core.may_accept(self.address):
-            return
-        if self.feeds.late:
-            self.feeds.feed_late()
-        nobody = "" if self.subscriptions or self.feeds else self.address.config.no_subscribers
-        if nobody == "hold":
-            ranges = self.accepted_by_leavers.among(ranges)
-        left = self.blocker.missing(ranges) if self.blocker.starts else ranges
-        if not left:
-            return
-        for blocker in self._blockers():
-            left = blocker.missing(left)
-            if not left:
-                self.blocker = blocker
-                return
-        if nobody == "release":
-            self._release(self.accepted_by_leavers.missing(left))
-            left = self.accepted_by_leavers.among(left)
-        if left:
-            self.address.note_accepted(left[-1][1])
-            self._done(left)
-
     def check_all(self) -> None:
-        self.check(list(self.undone))
+        self.distribution.check(list(self.undone))
 
-    def _blockers(self) -> list[IntervalSet]:
-        """Returns the sets in which something is."""
-        blockers = [each for each in self.awaited.values() if each.starts]
-        blockers += [each for each in self.feeds.awaited.values() if each.starts]
-        if self.unfinished.starts:
-            blockers.append(self.unfinished)
-        for entry in list(self.owing) if self.owing else ():
-            if entry.owed:
-                blockers.append(entry.owed)
-            if entry.syncing:
-                blockers.append(entry.syncing)
-            if not entry.owed and not entry.syncing:
-                del self.owing[entry]
-        return blockers
-
-    def _done(self, ranges: list[Range]) -> None:
+    def done(self, ranges: list[Range]) -> None:
         core, counters = self.core, self.counters
         for start, stop in ranges:
             self.undone.remove(start, stop)
-            if self.accepted_by_leavers.starts:
-                self.accepted_by_leavers.remove(start, stop)
             self.taken_at.observe(counters.acceptance, start, stop, core.now)
             for run, low, high in self.runs.pieces(start, stop):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
@@ -371,7 +278,7 @@ class Records(BaseRecords):
                 publisher.port.outcome(each, each, outcome, rejected, settled, self.reasons.get(position, b""))
             position += 1
 
-    def _release(self, ranges: list[Range]) -> None:
+    def release(self, ranges: list[Range]) -> None:
         """Releases records for which no subscription is left (protocol 6.10)."""
         for start, stop in ranges:
             for run, low, high in self.runs.pieces(start, stop):
@@ -427,12 +334,8 @@ class Records(BaseRecords):
         """Forgets records that are not done. Their acceptance is no longer awaited."""
         publisher.sent.undone -= stop - start
         publisher.sent.undone_bytes -= self.log.size(start, stop)
-        self._unawait(start, stop)
+        self.distribution.unawait(start, stop)
         self._forget(publisher, run, start, stop)
-
-    def _unawait(self, start: int, stop: int) -> None:
-        for each in (self.undone, self.accepted_by_leavers, *self._blockers()):
-            each.remove(start, stop)
 
     def _forget(self, publisher: Publisher, run: IngressRun, start: int, stop: int, *, tell: bool = True) -> None:
         for a, b in self.kept.remove(start, stop):
@@ -472,9 +375,6 @@ class Records(BaseRecords):
             if len(self.reached) > 1 and not any(publisher.sent.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.coverage.covered}))
 
-    def completed(self, publisher: Publisher, tags: list[bytes]) -> None:
-        """The publisher may use these tags again (protocol 6.11)."""
-
     def settled_tag(self, publisher: Publisher, tag: bytes) -> bool:
         """The publisher settles a tag: its record is settled (protocol 6.6). Says whether it has one."""
         position = self.find(publisher, tag)
@@ -490,12 +390,14 @@ class Records(BaseRecords):
             for run, low, high in publisher.sent.runs.pieces(first, last):
                 start, stop = run.start + low, run.start + high
                 if self.undone.overlap(start, stop):
-                    self._unawait(start, stop)
+                    self.distribution.unawait(start, stop)
                 self._forget(publisher, run, start, stop, tell=False)
         for run in [run for run in publisher.sent.runs.runs if not run.live]:
             self._drop_run(run)
         publisher.sent.live.take()
         publisher.held.batches.clear()
+        if self.address.doubts is not None:
+            self.address.doubts.dropped(publisher)
 
     # ---------------------------------------------------------------------------------------- what is owed to whom
 
@@ -507,30 +409,10 @@ class Records(BaseRecords):
         if home not in self.reached:
             self.reached = tuple(sorted((*self.reached, home)))
 
-    def entries_for(self, publisher: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
-        """Returns the entries of a SYNC: all records of the publisher in order, each with a token of its own where the
-        subscription is owed it (protocol 7.5)."""
-        entries: list[m.Entries] = []
-        for first, last in publisher.sent.live:
-            for start, stop, message_format in publisher.sent.positions(first, last):
-                owed = entry.owed.remove(start, stop)
-                entry.syncing.add_all(owed)
-                entries.append(
-                    m.Entries(start, message_format, self.log.tags(start, stop), self.log.payloads(start, stop), owed)
-                )
-        if entry.syncing:
-            self.owing[entry] = None
-        return entries
-
-    def owe_all(self, entry: SubscriptionEntry) -> None:
-        """Every record that is not done is owed to the subscription (protocol 4.3, 7.4)."""
-        entry.owed.add_all(self.undone)
-        if entry.owed:
-            self.owing[entry] = None
-
-    def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
-        """Returns what becomes of the data of a subscription when a message brings these (protocol 7.10)."""
-        return data
+    def forget_home(self, home: str) -> list[Range]:
+        """Its session is over. Returns the tokens that it had."""
+        self.reached = tuple([each for each in self.reached if each != home])
+        return self.awaited.pop(home, IntervalSet()).take()
 
     def owe_again(self, entry: SubscriptionEntry) -> None:
         """Every record for which the subscription's home still owes a token, shared or its own, is owed to the
@@ -540,37 +422,6 @@ class Records(BaseRecords):
             entry.owed.add_all(self.awaited[entry.home])
         if entry.owed:
             self.owing[entry] = None
-
-    def orphan(self, entry: SubscriptionEntry) -> None:
-        """Every record from now on is owed to the orphan (protocol 6.1)."""
-        entry.become_orphan(self.core.now, self.log.end)
-        self.owing[entry] = None
-
-    def owe_nothing(self, entry: SubscriptionEntry) -> None:
-        """The subscription has left the directory and is owed nothing: records that waited for it alone are done
-        (protocol 8.2, 8.3). What it was not owed any more it had accepted (protocol 6.10)."""
-        accepted = entry.owed.missing(entry.syncing.missing(list(self.undone)))
-        shared = self.awaited.get(entry.home or "")
-        self.accepted_by_leavers.add_all(shared.missing(accepted) if shared else accepted)
-        freed = self.undone.among(entry.owed.take() + entry.syncing.take())
-        self.owing.pop(entry, None)
-        self.check(freed)
-
-    def discard_owed(self, entry: SubscriptionEntry) -> None:
-        """Forgets what is owed to a subscription whose replacement is owed the same."""
-        entry.owed.take()
-        entry.syncing.take()
-        self.owing.pop(entry, None)
-
-    def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
-        """Records with a token at that router are owed to each subscription whose home it was (protocol 8.6)."""
-        ranges = self.awaited.pop(router, IntervalSet()).take()
-        for entry in orphans:
-            entry.owed.add_all(ranges)
-            entry.owe_syncing()
-            self.orphan(entry)
-        self.reached = tuple([home for home in self.reached if home != router])
-        self.check_all()
 
     # ----------------------------------------------------------------------------------------------------------- status
 
@@ -582,9 +433,8 @@ class Records(BaseRecords):
 
     def check_invariants(self) -> None:
         publishers = self.address.attached_publishers.values()
-        for each in (self.undone, self.accepted_by_leavers, self.kept, self.settled, *self.awaited.values()):
+        for each in (self.undone, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
-        assert self.accepted_by_leavers.within(self.undone)
         self.log.check_invariants()
         self.runs.check_invariants()
         assert sum(run.live for run in self.runs.runs) == self.log.live == sum(p.sent.live.size for p in publishers)
@@ -595,23 +445,7 @@ class Records(BaseRecords):
         unfinished = [publisher.sent.unfinished for publisher in publishers if publisher.sent.unfinished is not None]
         assert self.unfinished == IntervalSet([(position, position + 1) for position in sorted(unfinished)])
         assert all(each.publisher in publishers for each in self.large.values())
-        self._check_owed()
-
-    def _check_owed(self) -> None:
-        subscriptions = self.subscriptions
-        assert all(subscriptions.get(entry.name) is entry for entry in self.owing), "`owing` names one that has left"
-        for entry in subscriptions.values():
-            entry.check_invariants(self.log.end)
-            assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
-        fed = self.feeds.awaited.values()
-        owed = [each for entry in self.owing for each in (entry.owed, entry.syncing)]
-        holders = [*self.awaited.values(), *fed, self.unfinished, *owed]
-        held_up = IntervalSet(union(holders).overlap(0, self.log.end))
-        assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"
-        if self.core.may_accept(self.address) and (
-            subscriptions or self.feeds or self.address.config.no_subscribers != "hold"
-        ):
-            assert self.undone == held_up, f"an undone record is not awaited: undone {self.undone}, awaited {held_up}"
+        self.distribution.check_invariants()
 
     def status(self) -> dict[str, object]:
         return {

@@ -55,9 +55,10 @@ def of_address(address: Address) -> Generator[None, None, Report]:
     for entry in list(address.subscriptions.entries.values()):
         subscriptions.append(address.subscriptions.status_of(entry))
         yield
+    free = {"free": address.queue.distribution.free.positions.size} if address.queue is not None else {}
     return {
         "type": address.config.type,
-        "ingress": {**address.records.status(), "publishers": publishers},
+        "ingress": {**address.records.status(), **free, "publishers": publishers},
         "egress": {**address.deliveries.status(), "subscribers": subscribers},
         "subscriptions": subscriptions,
         "established": address.established,

@@ -53,7 +53,7 @@ class Selecting:
                         unwanted.append((begin + i, begin + j))
         released = [each for start, stop in unwanted for each in subscriber.owes.remove(start, stop)]
         if released:
-            subscriber.deliveries.release_tokens(released, subscriber)
+            subscriber.deliveries.reception.release_tokens(released, subscriber)
 
     def passes_by(self, subscriber: Subscriber, start: int, stop: int, found: Values, payloads: list[bytes]) -> bool:
         """Whether nothing that has just come, at the end of the log, is wanted, as one look at its properties for all
@@ -110,7 +110,7 @@ def accept_expired(subscriber: Subscriber, start: int, stop: int, message_format
     while n < len(dead) and dead[n] == n:
         n += 1
     subscriber.deliveries.counters.expired += n
-    subscriber.deliveries.release_tokens(subscriber.owes.remove(start, start + n), subscriber)
+    subscriber.deliveries.reception.release_tokens(subscriber.owes.remove(start, start + n), subscriber)
     return start
 
 

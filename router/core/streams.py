@@ -115,7 +115,7 @@ class Streams:
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC: from here on the publisher's stream flows to the subscription, at its home (protocol 7.5)."""
         assert entry.home is not None
-        entries = self.records.entries_for(publisher, entry)
+        entries = self.records.distribution.entries_for(publisher, entry)
         self.cover(publisher, entry)
         self.core.send_to(
             entry.home,
@@ -183,6 +183,8 @@ class Streams:
         if publisher.held.parts:  # sent again before its answer, and bound to no position yet
             return
         publisher.resending.expect([], unknown=False)
+        if self.address.doubts is not None:
+            self.address.doubts.flushed(publisher)
         flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)
         self.core.broadcast(flush)
 

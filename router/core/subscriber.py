@@ -16,11 +16,11 @@ from router.core.arrivals import Arrivals
 from router.core.base import BaseAddress
 from router.core.counters import Timeline
 from router.core.directory import PublisherEntry
-from router.core.intervals import OPEN, IntervalSet, Range, count
+from router.core.intervals import IntervalSet, Range, count
 from router.core.irregular import Irregular, Irregulars, Resume, State
 from router.core.large import Body, Partial
 from router.core.log import Run, RunList
-from router.core.messages import SubscriptionName
+from router.core.messages import Handlers, Pub, SubscriptionName, Sync
 from router.core.passage import Passage
 from router.core.ports import (
     NEVER_EXPIRES_S,
@@ -37,8 +37,32 @@ from router.core.selecting import Selecting, accept_expired, has_expired
 from router.core.subscriber_handshake import HEARD, JOINING, MISSED, RESUMING, TELL, Handshake
 
 
+class Reception:
+    """What comes for subscriptions here, and who answers for it: what topics (`router.core.topic.reception`) and queues
+    (`router.core.queue.reception`) do each in its own way."""
+
+    def handlers(self) -> Handlers:
+        raise NotImplementedError
+
+    def attached(self, subscriber: Subscriber) -> None: ...
+    def link_gone(self, subscriber: Subscriber) -> None: ...
+    def take_entries(self, subscriber: Subscriber, sender: str, message: Sync) -> None: ...
+    def given_back(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None: ...
+    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None: ...
+    def flush(self) -> None: ...
+    def check_invariants(self) -> None: ...
+
+    # of large deliveries, which only topics have
+    def moved(self, body: Body) -> None: ...
+    def refuse_large(self, subscriber: Subscriber, position: int) -> None: ...
+    def need_again(self, position: int) -> None: ...
+    def give_up(self, subscriber: Subscriber, why: str) -> None: ...
+
+
 class BaseDeliveries:
     """The deliveries of one address (`router.core.deliveries`), as its subscribers know them."""
+
+    reception: Reception
 
     def __init__(self, address: BaseAddress) -> None:
         self.address = address
@@ -46,22 +70,36 @@ class BaseDeliveries:
         # publisher -> subscriptions here to which its stream cannot be delivered as ranges, because they are not synced
         # or hold deliveries of it that are found by tag
         self.special: dict[bytes, dict[Subscriber, None]] = {}
+        self.subscribers: dict[SubscriptionName, Subscriber] = {}  # attached here
         self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
+        # of a queue: those that may take more or less than their ingresses have been told
+        self.to_tell: dict[Subscriber, None] | None = {} if address.config.is_queue else None
         self.log = Arrivals(self.core.name)
         self.arrived_at = Timeline()
         self.counters = address.counters
 
     def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None: ...
+    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None: ...
 
     def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
         raise NotImplementedError
 
-    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None: ...
-    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None: ...
-    def moved(self, body: Body) -> None: ...
-    def refuse_large(self, subscriber: Subscriber, position: int) -> None: ...
-    def need_again(self, position: int) -> None: ...
-    def give_up(self, subscriber: Subscriber, why: str) -> None: ...
+
+class BaseEgress:
+    """The egress of one address (`router.core.egress`), as lower modules know it."""
+
+    def __init__(self, deliveries: BaseDeliveries) -> None:
+        self.subscribers = deliveries.subscribers
+        self.special = deliveries.special
+
+    def on_claim(self, sender: str, message: Pub) -> None: ...
+    def ingress_lost(self, publisher_id: bytes) -> None: ...
+    def settle_incarnations(self, publisher_id: bytes, below: int) -> None: ...
+    def settle_newer(self, publisher_id: bytes, above: int) -> None: ...
+    def settle_all(self, publisher_id: bytes) -> None: ...
+
+    def holds_in_doubt(self, publisher_id: bytes) -> bool:
+        raise NotImplementedError
 
 
 class SentRun(Run):
@@ -125,9 +163,9 @@ class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "born", "cursor", "data", "deliveries", "expires", "handshake", "irregular", "name", "owes", "passage",
-        "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "skip", "synced", "term",
-        "wait",
+        "born", "cursor", "data", "deliveries", "expires", "handshake", "has_link", "irregular", "name", "owes",
+        "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "skip", "synced",
+        "term", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -152,13 +190,14 @@ class Subscriber:
             or attach.settled_mode
             or not (attach.epoch is not None or attach.unsettled is not None or self.wait.granted_s > 0)
         )
+        self.has_link = True  # False: it stands for consumers that have gone, and joins nothing (protocol 16.7)
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
         # the log
         end = deliveries.log.end
         self.cursor = end
         self.selecting = Selecting(attach.selection, end) if attach.selection is not None else None
-        self.owes = IntervalSet([(end, OPEN)])
+        self.owes = IntervalSet()
         self.sent = Sent()
         self.skip = IntervalSet()  # from the cursor on: known by tag, not to be sent as new
         self.irregular = Irregulars()
@@ -275,10 +314,13 @@ class Subscriber:
     def pump(self, cache: dict[object, object] | None = None) -> None:
         """Sends what may be sent: nothing before the attach is answered (protocol 10.2), and in the order of the
         streams (protocol 6.7)."""
+        deliveries, passage = self.deliveries, self.passage
+        if deliveries.to_tell is not None:
+            deliveries.to_tell[self] = None
+            deliveries.core.touch(deliveries.address)
         state = self.handshake.state
         if state is JOINING or state is MISSED:
             return
-        deliveries, passage = self.deliveries, self.passage
         if passage is not None and (passage.partial is not None or passage.passed_by) and not passage.go_on():
             return
         end, presettled = deliveries.log.segments.end, self.presettled.batches
@@ -377,7 +419,7 @@ class Subscriber:
     def accept_sent(self, start: int, stop: int) -> None:
         """Accepts what is written (protocol 6.9)."""
         self.sent.settled_on_wire.add(start, stop)
-        self.deliveries.release_tokens(self.owes.remove(start, stop), self)
+        self.deliveries.reception.release_tokens(self.owes.remove(start, stop), self)
 
     def note_sent(self, start: int, stop: int, first_id: int) -> None:
         self.cursor = stop

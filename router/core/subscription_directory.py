@@ -42,6 +42,7 @@ class SubscriptionDirectory:
         self.kept = egress.kept
         self.streams = streams
         self.records = streams.records
+        self.distribution = streams.records.distribution
         self.ingress = ingress
         self.entries = address.known_subscriptions
 
@@ -100,7 +101,7 @@ class SubscriptionDirectory:
             entry.missed(message.term)
         elif later and (entry.gap is Gap.TOLD or self._shows_that_a_gap_was_read(sender, message)):
             entry.gap = Gap.NONE
-        entry.data = self.records.data_of(entry, message.data)
+        entry.data = self.distribution.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
         # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
@@ -124,7 +125,7 @@ class SubscriptionDirectory:
         """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
         entry = self.entries.get(message.name)
         if entry is not None and entry.home == sender and entry.term == message.term:
-            entry.data = self.records.data_of(entry, message.data)
+            entry.data = self.distribution.data_of(entry, message.data)
 
     def _join_is_stale(self, entry: SubscriptionEntry, sender: str, message: m.Join) -> bool:
         """Says whether the subscription has attached later, or elsewhere in the same term (protocol 7.3)."""
@@ -178,7 +179,7 @@ class SubscriptionDirectory:
         entry.created_at = created_at
         entry.declared = self._is_declared(entry.name)
         self._add(entry)
-        self.records.owe_all(entry)
+        self.distribution.owe_all(entry)
         return entry
 
     def _add(self, entry: SubscriptionEntry) -> None:
@@ -202,7 +203,7 @@ class SubscriptionDirectory:
     def _forget_replaced(self, entry: SubscriptionEntry) -> None:
         """Another subscription of the same name takes its place, to which at least as much is owed."""
         self.streams.uncover(entry)
-        self.records.discard_owed(entry)
+        self.distribution.replaced(entry)
 
     def _is_in_time(self, sender: str, created_at: float) -> bool:
         """Says whether a new entry is known before its attach is answered (protocol 7.3).
@@ -336,7 +337,7 @@ class SubscriptionDirectory:
     def _become_orphan(self, entry: SubscriptionEntry) -> None:
         self.records.owe_again(entry)
         self.streams.uncover(entry)
-        self.records.orphan(entry)
+        self.distribution.orphan(entry)
         self._schedule(entry)
 
     def on_leave(self, sender: str, message: m.Leave) -> None:
@@ -394,7 +395,7 @@ class SubscriptionDirectory:
         self._count(entry.name, -1)
         self.streams.uncover(entry)
         self.streams.completion.forgotten(entry.name)
-        self.records.owe_nothing(entry)
+        self.distribution.owe_nothing(entry)
         if not self.entries:
             self.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
             self.ingress.directory.nobody_subscribes()
@@ -404,7 +405,7 @@ class SubscriptionDirectory:
         """Subscriptions whose home was that router become orphans (protocol 8.6)."""
         orphans = [e for e in self.entries.values() if e.home == router]
         self.streams.router_down(router, orphans)
-        self.records.router_down(router, orphans)
+        self.distribution.router_down(router, orphans)
         for entry in orphans:
             self._schedule(entry)
 
@@ -430,13 +431,13 @@ class SubscriptionDirectory:
 
     def _enter_declared(self, name: m.SubscriptionName) -> None:
         """Enters a subscription that has never attached as far as this router knows (protocol 2.7)."""
-        records, config = self.records, self.address.config
+        config = self.address.config
         entry = SubscriptionEntry(name, None, NO_TERM, None, self.core.now, config.subscription_timeout_s)
         entry.declared = True
         entry.in_time = not self._may_have_missed(NEVER_BEFORE)
         self._add(entry)
-        records.owe_all(entry)
-        records.orphan(entry)
+        self.distribution.owe_all(entry)
+        self.distribution.orphan(entry)
 
     def _remove(self, entry: SubscriptionEntry) -> None:
         """The files declare it no more: what was owed to it is done, and its link is detached (protocol 8.7)."""
@@ -471,7 +472,7 @@ class SubscriptionDirectory:
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
-        entry.data, entry.gap = self.records.data_of(entry, news.data), Gap(news.untold)
+        entry.data, entry.gap = self.distribution.data_of(entry, news.data), Gap(news.untold)
         self.kept.replaced(known, entry)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
@@ -479,8 +480,8 @@ class SubscriptionDirectory:
         else:  # a router that was suspended has accepted before; the JOIN, if one comes, says more (protocol 4.6)
             entry.in_time = not self._may_have_missed(NEVER_BEFORE)
         self._add(entry)
-        self.records.owe_all(entry)
-        self.records.orphan(entry)
+        self.distribution.owe_all(entry)
+        self.distribution.orphan(entry)
         entry.since = since
         self._schedule(entry)
 

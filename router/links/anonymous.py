@@ -14,7 +14,7 @@ address (the address's `no_subscribers: hold`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
@@ -27,6 +27,7 @@ from router.config import is_dynamic
 from router.core.holding import PUBLISHER, octets_of_address, octets_of_text
 from router.core.ports import Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import NO_SUBSCRIBERS
+from router.links.base import BaseConnection
 from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
     SETTLED_TO_A_QUEUE,
@@ -40,9 +41,6 @@ from router.links.negotiation import (
 from router.links.publisher_link import PublisherLink, state_of
 from router.names import DETACH_FORCED
 
-if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
-
 Delivery = tuple[int, bytes, bytes, bool, int]
 """Delivery-id, tag, payload, settled, message-format."""
 MOST_ADDRESSES: Final = 64
@@ -54,7 +52,7 @@ class AnonymousLink(PublisherLink):
 
     __slots__ = ("_bytes", "_name", "_open", "_over", "_ports", "broken")
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         super().__init__(connection, link, attach, modes)
         router = connection.router
         # of its publishers: no other attach has it
@@ -84,14 +82,14 @@ class AnonymousLink(PublisherLink):
             self.connection.core.entered = None  # what came before is handled
             try:
                 to = Glance(payload).properties.to
-                if self._is_request(to, payload):
+                if self.is_request(to, payload):
                     if not event.settled:
                         self.link.dispose(delivery_id, delivery_id, ACCEPTED, True)
                         self.connection.output_ready()
                     continue
                 address = self._address(to, event.settled)
                 self._check_room(address)
-                (payload,) = self._annotated([payload], message_format, self.connection.config.address(address).expire)
+                (payload,) = self._annotated([payload], message_format, self.connection.config.address(address))
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue
@@ -112,10 +110,10 @@ class AnonymousLink(PublisherLink):
     def lost(self, closed: bool, now: float) -> None:
         if not self.detached:
             self._mark_detached()
-            self._leave(now)
+            self.leave(now)
 
     def detach_with_error(self, condition: str, description: str, now: float) -> None:
-        self._leave(now)
+        self.leave(now)
         self.detach(condition, description, {}, True)
 
     # --- for its addresses
@@ -154,10 +152,10 @@ class AnonymousLink(PublisherLink):
             return
         self._close_ended()
         if not self.paused:
-            self.credit.window(*self._room())
+            self.credit.window(*self.room())
         super().grant()
 
-    def _room(self) -> tuple[int, int]:
+    def room(self) -> tuple[int, int]:
         """Messages and bytes that it may send."""
         config = self.connection.config
         return config.window_messages - len(self._open), config.window_bytes - self._bytes
@@ -196,8 +194,8 @@ class AnonymousLink(PublisherLink):
         self._bytes += len(delivery[2])
         port.send(delivery, now)
 
-    def _is_request(self, to: Any, payload: bytes) -> bool:
-        """Whether it was a request to a management node, which is taken then (`router.links.management`)."""
+    def is_request(self, to: Any, payload: bytes) -> bool:
+        """Whether it was a request to a management node, which is taken then (`router.links.management_link`)."""
         return False
 
     def _address(self, to: Any, settled: bool) -> str:
@@ -223,7 +221,7 @@ class AnonymousLink(PublisherLink):
         """Raises RemoteProtocolError if there is none for one address more."""
         if address not in self._ports:
             made = 0 if address in self.connection.core.addresses else octets_of_address(address)
-            self.connection.router.admission.check_room(self.connection, _octets_of(address) + PUBLISHER + made)
+            self.connection.check_room(_octets_of(address) + PUBLISHER + made)
 
     def _port(self, address: str, now: float) -> AddressPort:
         port = self._ports.pop(address, None)
@@ -255,7 +253,7 @@ class AnonymousLink(PublisherLink):
             self.link.dispose(delivery_id, delivery_id, Rejected(Error(Symbol(condition), description)), True)
             self.connection.output_ready()
 
-    def _leave(self, now: float) -> None:
+    def leave(self, now: float) -> None:
         ports, self._ports = self._ports, {}
         self.connection.takes(self.link, -sum(map(_octets_of, ports)))
         self._over.clear()

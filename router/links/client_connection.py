@@ -1,26 +1,23 @@
 """One client's connection in the router: engine events to links, links' output back to the engine.
 
-Owns the `amqp10.Connection` and the ports of its links. Turns attaches into ports or refusals, and the end of a link,
+What its links know of it is in `router.links.base`. Turns attaches into ports or refusals, and the end of a link,
 session or connection into calls of the core. Bytes and time come from the owner of the transport
 (`onceway.serve.server`, or the simulator). Read `router.router` next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from amqp10.connection import Connection
 from amqp10.encoder import encode_value
 from amqp10.errors import (
     DETACH_FORCED,
-    FRAME_SIZE_TOO_SMALL,
     INTERNAL_ERROR,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
     DecodeError,
-    FrameTooLarge,
     RemoteProtocolError,
 )
 from amqp10.events import (
@@ -41,18 +38,18 @@ from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, T
 from amqp10.sasl import Step
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
-from amqp10.types import Symbol, ULong
+from amqp10.types import Symbol
 from router.border import REFUSED
-from router.config import RouterConfig
-from router.core.holding import NETWORK, octets_of_text
+from router.core.holding import ENTRY, NETWORK, PUBLISHER, octets_of_address, octets_of_subscription, octets_of_text
 from router.core.map_parts import enter
-from router.core.ports import SubscriberAttach
-from router.links.anonymous import AddressPort, AnonymousLink
+from router.core.ports import PublisherAttach, SubscriberAttach
+from router.links.anonymous import AnonymousLink
+from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
-from router.links.client_log import ClientLog
 from router.links.filters import Selection
-from router.links.limits import CONNECTION, FILTER, LINKS, MEMORY, POLICIES, PORT, UNREAD, no_room
-from router.links.management import ManagementLink, RelayLink, check_may_read, managed_router
+from router.links.limits import ADDRESS_COST, CONNECTION, FILTER, LINKS, MAP, MEMORY, POLICIES, PORT, UNREAD
+from router.links.management import managed_router
+from router.links.management_link import ManagementLink, RelayLink, check_may_read
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
     MAX_NAME,
@@ -68,58 +65,35 @@ from router.links.negotiation import (
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
-from router.policies import ANONYMOUS, Direction, Identity, owned
-
-if TYPE_CHECKING:
-    from router.core.core import Core
-    from router.router import Router
+from router.policies import ANONYMOUS, Direction, owned
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
-# How long settlements wait at most for other output to be written with: with 40 messages a second on a link all of them
-# go with the next one. Each write is a system call, and wakes the process of a client.
-OUTPUT_DELAY_S: Final = 0.05
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
 MOST_REFUSED: Final = 16  # links that are refused and not detached, where clients take more than they may
 MAP_PART: Final = 1_024  # entries of an unsettled map that are read at once
-OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
-class ClientConnection:
+class ClientConnection(BaseConnection):
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "_held_size", "_outputs", "connection", "container", "core", "held", "incomplete_bytes", "incomplete_of",
-        "limits", "log", "named", "number", "pending_expiries", "output_paused", "ports", "properties", "router",
-        "scheme", "steps", "unread_bytes", "user", "watched", "writes",
+        "_held_size", "incomplete_bytes", "incomplete_of", "named", "number", "pending_expiries", "properties",
+        "scheme", "steps", "unread_bytes",
     )  # fmt: skip
 
-    def __init__(self, router: Router, settings: ConnectionSettings, now: float, address: str = "") -> None:
+    def __init__(self, router: BaseRouter, settings: ConnectionSettings, now: float, address: str = "") -> None:
         """address: host:port of the client, for the log."""
-        self.router = router
+        super().__init__(router, settings, now, address)
         self.number = next(router.numbers)
-        self.core: Core = router.core
-        self.log = ClientLog(router.log, address)
-        self.connection = Connection(settings, server=True, now=now)
-        self.connection.context = self
         self.named: tuple[str | None, bytes] | None = None
-        self.container = ""
         self.scheme = "amqp"  # of the listener's URL
-        self.user: str | None = None  # under which it is counted, once admitted
-        self.limits = router.config.limits
         self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
         self.unread_bytes = 0  # in its transport's buffer while output is paused
-        self.ports: dict[PublisherLink | SubscriberLink, None] = {}
-        # with an open proof: any frame may be the sign of life
-        self.watched: dict[PublisherLink | SubscriberLink, None] = {}
         self.pending_expiries = PendingExpiries()
-        self.output_paused = False  # the transport's buffer is full
-        self.writes = 0  # how often output has been fetched
-        self.held = 0  # octets, as counted with what its user holds: from its open on
-        self._held_size = 0  # of these what the engine has
+        self._held_size = 0  # of what it holds, what the engine has
         self.incomplete_bytes = 0  # of messages and frames, as the router counts them
         self.incomplete_of = NETWORK  # the user under whom it does
-        self._outputs: dict[SubscriberLink, None] = {}  # those that wait for output to drain
         self.steps: Iterator[None] | None = None  # an attach whose map is not read to its end
 
     # --- for the owner of the transport
@@ -175,9 +149,6 @@ class ClientConnection:
         self.router.failed[self] = None
         self.output_ready()
 
-    def said(self) -> dict[str, Any]:
-        return self.log.who(self)
-
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then, so it may be older than it seems (protocol 12)."""
         if now - since > self.config.proof_after_s * STALL:
@@ -231,7 +202,7 @@ class ClientConnection:
 
     def reads_too_slowly(self) -> None:
         """It has the most unread output of all, and is dropped for that."""
-        self.log.reads_too_slowly(self, self.unread_bytes)
+        self.log.reads_too_slowly(self.said(), self.unread_bytes)
 
     def heard(self, now: float) -> None:
         """Input waits to be read, so the client is not silent."""
@@ -261,10 +232,6 @@ class ClientConnection:
 
     # --- for the router
 
-    @property
-    def identity(self) -> Identity:
-        return Identity(self.user or ANONYMOUS, self.connection.groups)
-
     def enforce(self, now: float) -> None:
         """The policies have changed: detach the links that they no longer allow."""
         for port in list(self.ports):
@@ -282,11 +249,6 @@ class ClientConnection:
         for port in ports:
             if not port.detached:
                 port.has_room(now)
-
-    def close(self, error: Error | None) -> None:
-        if not self.connection.closing:
-            self.connection.close(error)
-        self.output_ready()
 
     def reconfigured(self) -> None:
         """The limits may have changed. What open told the client stays with the connection."""
@@ -313,96 +275,6 @@ class ClientConnection:
         for port in list(self.ports):
             self._lost(port, Loss.CONNECTION, now)
         self._start_timeouts(self.pending_expiries.connection_lost(), now)
-
-    # --- for the ports
-
-    @property
-    def config(self) -> RouterConfig:
-        return self.router.config
-
-    @property
-    def now(self) -> float:
-        return self.router.now
-
-    @property
-    def full(self) -> bool:
-        return self.output_paused or self.connection.output_size > OUTPUT_LIMIT
-
-    def output_ready(self) -> None:
-        """There is output to write now."""
-        self.router.dirty[self] = None
-
-    def output_can_wait(self) -> None:
-        """Output that is not urgent may be waiting: it is written with the next urgent output, or a little later."""
-        router = self.router
-        router.deferred_output.setdefault(self, router.now)
-        if router.output_due is None:
-            router.output_due = router.now + OUTPUT_DELAY_S
-
-    def watch(self, port: PublisherLink | SubscriberLink) -> None:
-        self.watched[port] = None
-        self.router.watching[self] = None
-
-    def unwatch(self, port: PublisherLink | SubscriberLink) -> None:
-        self.watched.pop(port, None)
-        if not self.watched:
-            self.router.watching.pop(self, None)
-
-    def credit_changed(self, port: PublisherLink | AddressPort) -> None:
-        self.router.credits[port] = None
-
-    def drain(self, port: SubscriberLink) -> None:
-        self.router.draining[port] = None
-
-    def wait_for_output(self, port: SubscriberLink) -> None:
-        self._outputs[port] = None
-
-    def forget(self, port: SubscriberLink) -> None:
-        self._outputs.pop(port, None)
-
-    def attach(self, link: Link, **arguments: Any) -> bool:
-        """Answer the peer's attach. False if the link has ended, or the answer exceeds the peer's max-frame-size."""
-        if link.detached:
-            return False
-        try:
-            link.attach(**arguments)
-        except FrameTooLarge as error:
-            self.fail(str(error))
-            return False
-        assert link.local_attach is not None
-        link.local_attach.properties = link.local_attach.unsettled = None  # it is kept as long as the link
-        self.log.attached(self, link)
-        self.output_ready()
-        return True
-
-    def fail(self, reason: str) -> None:
-        """An answer exceeds the peer's max-frame-size: close, as that link cannot even be refused."""
-        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer exceeds your max-frame-size, raise it: {reason}"))
-        self.router.failed[self] = None
-
-    def answer_part(self, link: Link, **arguments: Any) -> None:
-        """Answer one part of an unsettled map: attach, then detach, not closed (protocol 7.7)."""
-        if self.attach(link, **arguments):
-            link.detach(None, closed=False)
-
-    def refuse(self, link: Link, condition: str, description: str, info: Mapping[str, Any]) -> None:
-        if link.detached:
-            return
-        self.log.refused(self, link, condition, description)
-        try:
-            link.refuse(condition, description, _as_fields(info))
-        except FrameTooLarge as error:
-            self.fail(str(error))
-        self.output_ready()
-
-    def detach(self, link: Link, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
-        if not link.detached:
-            self.log.ended(self, link, condition, description)
-            try:
-                link.detach(Error(Symbol(condition), description, _as_fields(info)), closed=closed)
-            except FrameTooLarge as error:  # it was not answered yet
-                self.fail(str(error))
-            self.output_ready()
 
     # --- events
 
@@ -433,18 +305,18 @@ class ClientConnection:
         event.open.hostname = None
         event.open.outgoing_locales = event.open.incoming_locales = ()
         try:
-            self.router.admission.check_room(self, CONNECTION + self.connection.held_size)
+            self.check_room(CONNECTION + self.connection.held_size)
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
             return
         self.count_held()
-        self.log.connected(self)
+        self.log.connected(self.said())
         said = encode_value(dict(event.open.properties or {}))
         self.properties = said if len(said) <= MOST_PROPERTIES else NO_PROPERTIES
         event.open.properties = None  # as an object it takes more, and may be large
         event.open.offered_capabilities = event.open.desired_capabilities = ()
-        if self.router.drain is not None:
-            self.router.drain.dismiss(self)
+        if self.router.sends_away:
+            self.router.dismiss(self)
 
     def _attaching(self, event: LinkAttaching, now: float) -> None:
         self.steps = self._attach(event.link)
@@ -469,7 +341,7 @@ class ClientConnection:
             return
         self.count_held()  # with what has come before in this turn
         try:
-            admission.check_links(self)
+            self._check_links()
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
             managed = managed_router(getattr(terminus, "address", None), self.config)
             if managed is not None:
@@ -477,7 +349,7 @@ class ClientConnection:
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
-                admission.check_room(self, PORT)
+                self.check_room(PORT)
                 link.takes(PORT)
                 asking = ManagementLink(self, link, self.container, modes, managed)
                 link.context = asking
@@ -486,7 +358,7 @@ class ClientConnection:
             elif isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
                 publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
-                link.takes(admission.check_attach(self, publisher, len(remote.unsettled or ()), now))
+                link.takes(self._check_attach(publisher, len(remote.unsettled or ()), now))
                 if isinstance(remote.unsettled, UnreadMap):
                     yield from self._read_map(remote.unsettled)
                     if link.detached or self._left_by_drain(link):
@@ -509,8 +381,8 @@ class ClientConnection:
                 )
                 assert remote.source is not None
                 filters = FILTER * len(encode_value(remote.source.filter)) if remote.source.filter else 0
-                admission.check_room(self, filters)
-                link.takes(admission.check_attach(self, subscriber, len(remote.unsettled or ()), now) + filters)
+                self.check_room(filters)
+                link.takes(self._check_attach(subscriber, len(remote.unsettled or ()), now) + filters)
                 if isinstance(remote.unsettled, UnreadMap):
                     yield from self._read_map(remote.unsettled)
                     yield from _entered(subscriber)
@@ -545,11 +417,10 @@ class ClientConnection:
         self.count_held()
 
     def _left_by_drain(self, link: Link) -> bool:
-        drain = self.router.drain
-        if drain is None:
+        if not self.router.sends_away:
             return False
         self.refuse(link, DETACH_FORCED, "this router is being drained", {})
-        drain.leave(self, self.now)
+        self.router.leave(self)
         return True
 
     def _read_map(self, unread: UnreadMap) -> Iterator[None]:
@@ -593,7 +464,7 @@ class ClientConnection:
             self.router.admission.count_engine_error(event.error)
         if port is not None:
             if not port.detached:  # else it was logged before
-                self.log.detached(self, event)
+                self.log.detached(self.said(), event)
             self._lost(port, Loss.CLOSED if event.closed and not event.local else Loss.DETACHED, now)
 
     def _session_flow(self, event: SessionFlow, now: float) -> None:
@@ -612,7 +483,7 @@ class ClientConnection:
     def _closed(self, event: ConnectionClosed, now: float) -> None:
         if event.local and not event.lost:
             self.router.admission.count_engine_error(event.error)
-        self.log.closed(self, event)
+        self.log.closed(self.said(), event, admitted=self.user is not None)
         self.router.admission.disconnected(self, self.user)
         self.resume_output()
         self.lost(now)
@@ -625,7 +496,7 @@ class ClientConnection:
         begin.properties = None
         begin.offered_capabilities = begin.desired_capabilities = ()
         try:
-            self.router.admission.check_room(self, self.connection.held_size - self._held_size)
+            self.check_room(self.connection.held_size - self._held_size)
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
         self.count_held()
@@ -680,6 +551,40 @@ class ClientConnection:
         else:
             assert self.user is not None or not self.held
 
+    def _check_links(self) -> None:
+        """One more link is being attached. Raises RemoteProtocolError if it is one too many."""
+        most = self.limits.links
+        if len(self.ports) >= most:
+            self.router.admission.count_refusal(LINKS)
+            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {most} of them")
+
+    def _check_attach(self, attach: PublisherAttach | SubscriberAttach, entries: int, now: float) -> int:
+        """Enters an attach and the entries of its map in the bookkeeping. Returns the octets that the link takes,
+        without filters.
+
+        Raises:
+            RemoteProtocolError: There are too many entries, all parts of the map together, or too much is kept.
+        """
+        core, router, most = self.core, self.router, self.limits.unsettled_map
+        before = core.map_parts.entries_of(attach) if entries else 0
+        if entries and entries + before > most:
+            router.admission.count_refusal(MAP)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED, f"limit unsettled_map: a map may have {most} entries, all its parts together"
+            )
+        is_new = attach.address not in core.addresses
+        octets = PORT + octets_of_text(attach.address) + octets_of_text(attach.name) + ENTRY * (entries + before)
+        stays = PUBLISHER + octets_of_subscription((attach.container, attach.name))
+        self.check_room(octets + stays + (octets_of_address(attach.address) if is_new else 0))
+        cost = ADDRESS_COST + 1 + entries if is_new else 1 + entries
+        if not router.bookkeeping.add(cost, now):
+            router.admission.count_refusal(MEMORY)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"limit memory_limit: this router keeps {router.bookkeeping.limit} names and deliveries",
+            )
+        return octets
+
     def _check_refused(self) -> None:
         """A link that is refused takes something, too, until its client has detached it."""
         holding = self.core.holding
@@ -688,7 +593,7 @@ class ClientConnection:
             self.router.admission.count_refusal(MEMORY if holding.full else LINKS)
             text = f"{refused} links were refused and are not detached: detach them"
             if holding.full:
-                text = f"{no_room(holding, self)}; {text}"
+                text = f"{self.no_room()}; {text}"
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
 
     def _count_incomplete(self, now: float) -> None:
@@ -729,10 +634,6 @@ def _entered(subscriber: SubscriberAttach) -> Iterator[None]:
     while part := list(islice(states, MAP_PART)):
         enter(part, brought_epoch=subscriber.epoch is not None, into=subscriber.entered)
         yield None
-
-
-def _as_fields(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return {Symbol(key): ULong(value) if type(value) is int else value for key, value in info.items()} or None
 
 
 # After these events the engine's own output is flows, which can wait; the core's output marks its connections itself.

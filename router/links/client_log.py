@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from router.names import STOLEN
-from router.policies import ANONYMOUS
 
 if TYPE_CHECKING:
     from amqp10.events import ConnectionClosed, LinkDetached
     from amqp10.link import Link
     from amqp10.performatives import Error
-    from router.links.client_connection import ClientConnection
     from router.reporting import Log
 
 # These end links and connections where nobody has done anything wrong.
@@ -23,7 +21,7 @@ EXPECTED: Final = frozenset((CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT, ST
 
 
 class ClientLog:
-    """The log of one client's connection."""
+    """The log of one client's connection. who: what `BaseConnection.said` returns."""
 
     __slots__ = ("_is_sent_away", "_log", "address")
 
@@ -35,15 +33,14 @@ class ClientLog:
 
     # --- the connection
 
-    def connected(self, connection: ClientConnection) -> None:
-        self._log.info("client_connected", "client {container} connected from {client}", **self.who(connection))
+    def connected(self, who: dict[str, Any]) -> None:
+        self._log.info("client_connected", "client {container} connected from {client}", **who)
 
-    def closed(self, connection: ClientConnection, event: ConnectionClosed) -> None:
+    def closed(self, who: dict[str, Any], event: ConnectionClosed, *, admitted: bool) -> None:
         """The connection has ended; before `user` is forgotten."""
         if self._is_sent_away:
             return
-        who = {**self.who(connection), **_error(event.error)}
-        admitted = connection.user is not None
+        who = {**who, **_error(event.error)}
         if event.local and event.error is not None:
             if not admitted:
                 self._log.warning("client_refused", "client at {client} refused: {description}", **who)
@@ -60,25 +57,24 @@ class ClientLog:
         else:
             self._log.info("client_closed", "client {container} closed its connection", **who)
 
-    def sent_away(self, connection: ClientConnection, description: str) -> None:
+    def sent_away(self, who: dict[str, Any], description: str) -> None:
         """The router is being drained, and is about to close this transport without a close frame."""
         self._is_sent_away = True
         text = "client {container} disconnected: {description}"
-        self._log.info("client_disconnected", text, description=description, condition=None, **self.who(connection))
+        self._log.info("client_disconnected", text, description=description, condition=None, **who)
 
-    def reads_too_slowly(self, connection: ClientConnection, unread_bytes: int) -> None:
-        who = self.who(connection)
+    def reads_too_slowly(self, who: dict[str, Any], unread_bytes: int) -> None:
         text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
         self._log.warning("client_too_slow", text, unread_bytes=unread_bytes, **who)
 
     # --- links
 
-    def attached(self, connection: ClientConnection, link: Link) -> None:
-        what = self._link(connection, link)
+    def attached(self, who: dict[str, Any], link: Link) -> None:
+        what = _link(who, link)
         self._log.debug("link_attached", "{role} {link} of {container} attached to {address}", **what)
 
-    def refused(self, connection: ClientConnection, link: Link, condition: str, description: str) -> None:
-        what = self._link(connection, link)
+    def refused(self, who: dict[str, Any], link: Link, condition: str, description: str) -> None:
+        what = _link(who, link)
         info_or_warning = self._log.info if condition in EXPECTED else self._log.warning
         info_or_warning(
             "link_refused",
@@ -88,9 +84,9 @@ class ClientLog:
             **what,
         )
 
-    def ended(self, connection: ClientConnection, link: Link, condition: str, description: str) -> None:
+    def ended(self, who: dict[str, Any], link: Link, condition: str, description: str) -> None:
         """The router has detached it."""
-        what = self._link(connection, link)
+        what = _link(who, link)
         info_or_warning = self._log.info if condition in EXPECTED else self._log.warning
         info_or_warning(
             "link_ended",
@@ -100,33 +96,23 @@ class ClientLog:
             **what,
         )
 
-    def detached(self, connection: ClientConnection, event: LinkDetached) -> None:
+    def detached(self, who: dict[str, Any], event: LinkDetached) -> None:
         """The client has detached it, or the engine for a fault of the client."""
         if event.local and event.error is not None:
-            self.ended(connection, event.link, event.error.condition, event.error.description or "")
+            self.ended(who, event.link, event.error.condition, event.error.description or "")
             return
-        what = {**self._link(connection, event.link), **_error(event.error), "closed": event.closed}
+        what = {**_link(who, event.link), **_error(event.error), "closed": event.closed}
         self._log.debug("link_detached", "{container} detached {role} {link} from {address}", **what)
 
-    # --- helpers
 
-    def who(self, connection: ClientConnection) -> dict[str, Any]:
-        """Its address, user and container."""
-        open_ = connection.connection.remote_open
-        return {
-            "container": connection.container or ("" if open_ is None else open_.container_id),
-            "user": connection.user or ANONYMOUS,
-            "client": self.address,
-        }
-
-    def _link(self, connection: ClientConnection, link: Link) -> dict[str, Any]:
-        remote, port = link.remote_attach, link.context
-        address = "" if port is None else port.attach.address
-        if port is None and remote is not None:  # refused before it was read
-            terminus = remote.source if remote.role else remote.target
-            address = getattr(terminus, "address", None) or ""
-        role = "subscriber" if remote is not None and remote.role else "publisher"
-        return {**self.who(connection), "link": link.name, "role": role, "address": address}
+def _link(who: dict[str, Any], link: Link) -> dict[str, Any]:
+    remote, port = link.remote_attach, link.context
+    address = "" if port is None else port.attach.address
+    if port is None and remote is not None:  # refused before it was read
+        terminus = remote.source if remote.role else remote.target
+        address = getattr(terminus, "address", None) or ""
+    role = "subscriber" if remote is not None and remote.role else "publisher"
+    return {**who, "link": link.name, "role": role, "address": address}
 
 
 def _error(error: Error | None) -> dict[str, Any]:

@@ -21,12 +21,12 @@ from amqp10.errors import CONNECTION_FORCED
 from amqp10.performatives import Error
 from amqp10.types import Symbol, UShort
 from router.core.messages import SubscriptionName
+from router.links.base import BaseRouter
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
-    from router.router import Router
 
 STEP_S: Final = 0.02  # between looks at the connections that are leaving
 SPREAD_S: Final = 0.5  # over which the first step of all connections is spread, at least; and at most
@@ -61,7 +61,7 @@ class Cut(NamedTuple):
 class Drain:
     """One drain of a router. The last client is told to leave at `until` at the latest."""
 
-    def __init__(self, router: Router, elsewhere: Sequence[Place], now: float, within_s: float) -> None:
+    def __init__(self, router: BaseRouter, elsewhere: Sequence[Place], now: float, within_s: float) -> None:
         self.router = router
         self.elsewhere = list(elsewhere)
         self.within_s = within_s
@@ -173,7 +173,7 @@ class Drain:
                 Symbol("port"): UShort(port),
             }
         if connection.ports and all(port.attach.epoch is None for port in connection.ports):
-            connection.log.sent_away(connection, text)
+            connection.log.sent_away(connection.said(), text)
             self._closing[connection] = self.router.now + STEP_S  # what it is told before that is written by then
             return
         connection.close(Error(Symbol(CONNECTION_FORCED), text, info))

@@ -11,7 +11,7 @@ from typing import Final
 from amqp10.annotations import with_message_annotation
 from amqp10.codec import encode_value
 from amqp10.errors import DecodeError
-from amqp10.sections import Glance
+from amqp10.sections import Glance, with_ttl
 from amqp10.types import Timestamp
 
 EXPIRES: Final = "x-opt-onceway-expires"
@@ -39,6 +39,19 @@ def expired(payloads: list[bytes], message_format: int, now_ms: int) -> list[int
         return []
     times = [ends_at(payload) for payload in payloads]
     return [i for i, time in enumerate(times) if time is not None and time <= now_ms]
+
+
+def with_time_left(payloads: list[bytes], message_format: int, now_ms: int) -> list[bytes]:
+    """The payloads, with ttls that are less by the time that their messages have waited (AMQP 3.2.1)."""
+    return payloads if message_format else [_with_time_left(payload, now_ms) for payload in payloads]
+
+
+def _with_time_left(payload: bytes, now_ms: int) -> bytes:
+    try:
+        ends_ms = Glance(payload).annotation(EXPIRES)
+    except DecodeError:
+        return payload
+    return with_ttl(payload, max(ends_ms - now_ms, 1)) if isinstance(ends_ms, int) else payload
 
 
 def ends_at(payload: bytes) -> int | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
-from router.core.holding import ENTRY, PUBLISHER, Holding, octets_of_address, octets_of_subscription, octets_of_text
 from router.links.crowd import Crowd
 from router.links.filters import MOST_TOGETHER
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from amqp10.performatives import Error
     from router.core.address import Address
     from router.core.core import Core
-    from router.core.ports import PublisherAttach, SubscriberAttach
-    from router.links.client_connection import ClientConnection
+    from router.core.ports import SubscriberAttach
 
 # The names under which refusals are counted.
 HALF_OPEN: Final = "half_open"
@@ -163,20 +161,6 @@ class Admission:
         self.count_refusal(CONNECTIONS)
         return reason
 
-    def check_links(self, connection: ClientConnection) -> None:
-        """One more link is being attached. Raises RemoteProtocolError if it is one too many."""
-        most = connection.limits.links
-        if len(connection.ports) >= most:
-            self.count_refusal(LINKS)
-            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {most} of them")
-
-    def check_room(self, connection: ClientConnection, octets: int) -> None:
-        """Raises RemoteProtocolError if this connection, or its user, may not take so much more."""
-        holding = connection.core.holding
-        if not holding.has_room(connection.identity.user, octets, connection.held):
-            self.count_refusal(MEMORY)
-            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, no_room(holding, connection))
-
     def check_filters(self, attach: SubscriberAttach, asked: int) -> None:
         """Raises RemoteProtocolError if the filters of this subscription are too much for the messages of its address,
         beside those of others. `asked`: their bytes."""
@@ -192,35 +176,6 @@ class Admission:
         together = self.asked[address] = self.asked.get(address, 0) + asked
         if not together:
             del self.asked[address]
-
-    def check_attach(
-        self, connection: ClientConnection, attach: PublisherAttach | SubscriberAttach, entries: int, now: float
-    ) -> int:
-        """Enters an attach and the entries of its map in the bookkeeping. Returns the octets that the link takes,
-        without filters.
-
-        Raises:
-            RemoteProtocolError: There are too many entries, all parts of the map together, or too much is kept.
-        """
-        core, bookkeeping, most = connection.core, connection.router.bookkeeping, connection.limits.unsettled_map
-        before = core.map_parts.entries_of(attach) if entries else 0
-        if entries and entries + before > most:
-            self.count_refusal(MAP)
-            raise RemoteProtocolError(
-                RESOURCE_LIMIT_EXCEEDED, f"limit unsettled_map: a map may have {most} entries, all its parts together"
-            )
-        is_new = attach.address not in core.addresses
-        octets = PORT + octets_of_text(attach.address) + octets_of_text(attach.name) + ENTRY * (entries + before)
-        stays = PUBLISHER + octets_of_subscription((attach.container, attach.name))
-        self.check_room(connection, octets + stays + (octets_of_address(attach.address) if is_new else 0))
-        cost = ADDRESS_COST + 1 + entries if is_new else 1 + entries
-        if not bookkeeping.add(cost, now):
-            self.count_refusal(MEMORY)
-            raise RemoteProtocolError(
-                RESOURCE_LIMIT_EXCEEDED,
-                f"limit memory_limit: this router keeps {bookkeeping.limit} names and deliveries",
-            )
-        return octets
 
     def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""
@@ -294,15 +249,6 @@ class Bookkeeping:
         for address in core.addresses.values():
             found += entries_of(address)
         return found
-
-
-def no_room(holding: Holding, connection: ClientConnection) -> str:
-    """What a client is told, and the log."""
-    user = connection.identity.user
-    return (
-        f"limit memory_limit: {connection.held} octets of this connection, {holding.by_user.get(user, 0)} of user "
-        f"{user!r:.60} and {holding.total} of all clients are in use: use fewer links, names and filters, or raise it"
-    )
 
 
 def entries_of(address: Address) -> int:

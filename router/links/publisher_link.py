@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from amqp10.annotations import SectionWalk, with_message_annotations, with_true_annotation
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
@@ -18,11 +18,13 @@ from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
+from amqp10.sections import without_first_acquirer
 from amqp10.types import Symbol, UInt
 from router import names
-from router.config import RouterConfig, is_dynamic
+from router.config import AddressConfig, RouterConfig, is_dynamic
 from router.core import ports
 from router.core.ports import Outcome, Part, PublisherAttach, Term, Waiting
+from router.links.base import BaseConnection
 from router.links.credit import Credit
 from router.links.expiry import with_expiry
 from router.links.limits import MEMORY
@@ -33,9 +35,6 @@ from router.links.reasons import rejection
 from router.names import GONE
 from router.policies import is_own
 
-if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
-
 DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 
 
@@ -43,11 +42,11 @@ class PublisherLink:
     """One attached (or attaching) publisher: the core's PublisherPort."""
 
     __slots__ = (
-        "_asked", "_expires", "_modes", "_publisher", "_streams", "_walk", "_window", "attach", "connection", "credit",
+        "_asked", "_kind", "_modes", "_publisher", "_streams", "_walk", "_window", "attach", "connection", "credit",
         "detached", "held_back", "link", "paused", "proof", "proved", "credit_withheld",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         self.connection = connection
         self.link = link
         self.attach = attach
@@ -60,7 +59,7 @@ class PublisherLink:
         self.detached = False
         self._asked = False  # the open proof is for a question (protocol 5.7), not for the first sign of life
         self._modes = modes
-        self._expires = connection.config.address(attach.address).expire
+        self._kind = connection.config.address(attach.address)
         self._publisher = publisher_annotation(attach.container, attach.name)
         self._walk = SectionWalk()  # through the large delivery that is coming
         self.held_back = False
@@ -193,7 +192,7 @@ class PublisherLink:
         error = None
         message_format = event.message_format or 0
         try:
-            payloads = self._annotated(payloads, message_format, self._expires)
+            payloads = self._annotated(payloads, message_format, self._kind)
         except DecodeError:
             payloads, error = self._annotate_readable(payloads, message_format)
             tags = tags[: len(payloads)]
@@ -220,7 +219,7 @@ class PublisherLink:
             if first:
                 self._walk = SectionWalk()
                 payload = self._walk.begin(payload, names.PUBLISHER_ANNOTATION, self._publisher)
-                if self._expires:
+                if self._kind.expire:
                     payload = with_expiry([payload], self.connection.core.clock_us() // 1000)[0]
             elif not event.aborted:
                 self._walk.go_on(payload, last=not event.more)
@@ -352,19 +351,21 @@ class PublisherLink:
             self.proved = True
             self.connection.core.proved(self, now)
 
-    def _annotated(self, payloads: list[bytes], message_format: int, expires: bool) -> list[bytes]:
-        """With what the ingress notes in messages (protocol 6.1.5; expires: 6.4.8, too). DecodeError if one is none."""
+    def _annotated(self, payloads: list[bytes], message_format: int, kind: AddressConfig) -> list[bytes]:
+        """With what the ingress notes in messages (protocol 6.1.5; 6.4.8). DecodeError if one is none."""
         if message_format:
             return [with_true_annotation(each, names.PUBLISHER_ANNOTATION, self._publisher) for each in payloads]
         payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
-        return with_expiry(payloads, self.connection.core.clock_us() // 1000) if expires else payloads
+        if kind.is_queue:  # and the next router of a message would not know who has had it
+            payloads = [without_first_acquirer(each) for each in payloads]
+        return with_expiry(payloads, self.connection.core.clock_us() // 1000) if kind.expire else payloads
 
     def _annotate_readable(self, payloads: list[bytes], message_format: int) -> tuple[list[bytes], DecodeError | None]:
         """The payloads before the first malformed one, annotated; and what is wrong with that one."""
         annotated: list[bytes] = []
         for payload in payloads:
             try:
-                annotated += self._annotated([payload], message_format, self._expires)
+                annotated += self._annotated([payload], message_format, self._kind)
             except DecodeError as error:
                 return annotated, error
         return annotated, None

@@ -19,14 +19,14 @@ from amqp10.sender import SenderLink
 from router.core import ports
 from router.core.holding import octets_of_text
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
-from router.links.expiry import expired
+from router.links.base import BaseConnection
+from router.links.expiry import expired, with_time_left
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
 from router.links.proof import Proof
 from router.links.reasons import reason_of
 
 if TYPE_CHECKING:
-    from router.links.client_connection import ClientConnection
     from router.links.filters import Selection
 
 NOTHING_TO_PROVE: Final = Proof()
@@ -102,11 +102,11 @@ class SubscriberLink:
     """One attached (or attaching) subscription: the core's SubscriberPort."""
 
     __slots__ = (
-        "_allowance", "_asked", "_modes", "_size", "_unheard", "_write", "answered", "attach", "connection", "counters",
-        "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
+        "_allowance", "_asked", "_expires", "_modes", "_size", "_unheard", "_write", "answered", "attach", "connection",
+        "counters", "default_outcome", "expiry_policy", "detached", "link", "paused", "proof", "queue",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
+    def __init__(self, connection: BaseConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
         assert link.remote_attach is not None
         self.connection = connection
         self.link = link
@@ -116,7 +116,9 @@ class SubscriberLink:
         self.detached = False
         self.paused = False  # the router is being drained
         self.proof = NOTHING_TO_PROVE
-        self.queue = connection.config.address(attach.address).type == "queue"
+        kind = connection.config.address(attach.address)
+        self.queue = kind.is_queue
+        self._expires = kind.expire
         self.default_outcome = default_outcome(link.remote_attach, queue=self.queue)
         self.expiry_policy = attach.expiry_policy
         self._unheard = self.queue and attach.epoch is None and attach.unsettled is not None  # protocol 16.8
@@ -197,6 +199,10 @@ class SubscriberLink:
         now_ms = self.connection.core.clock_us() // 1000
         return self.connection.router.border.ask([], expired, payloads, message_format, now_ms)
 
+    def _with_time_left(self, payloads: list[bytes], message_format: int) -> list[bytes]:
+        now_ms = self.connection.core.clock_us() // 1000
+        return self.connection.router.border.ask(payloads, with_time_left, payloads, message_format, now_ms)
+
     def send(
         self,
         tags: list[bytes],
@@ -207,6 +213,8 @@ class SubscriberLink:
         cache: dict[object, object],
     ) -> int:
         self._wrote(len(tags))
+        if self._expires:
+            payloads, cache = self._with_time_left(payloads, message_format), {}
         engine = self.connection.connection
         before = engine.output_size
         first_id = self.link.send(
@@ -215,8 +223,7 @@ class SubscriberLink:
             settled=settled,
             message_format=message_format,
             id_hint=position & 0xFFFFFFFF if position >= 0 else None,  # -1: not in the log (settled or a repeat)
-            cache=cache,
-            position=position,
+            shared=(cache, position),
         )
         size = engine.output_size - before
         counters = self.counters
@@ -248,6 +255,8 @@ class SubscriberLink:
         self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
         if not message_format:
             payload = self.connection.router.border.ask(payload, with_failures, payload, delivery_count)
+        if self._expires:
+            (payload,) = self._with_time_left([payload], message_format)
         return self.link.send([tag], [payload], message_format=message_format)
 
     def bare_at(self, payload: bytes) -> int:

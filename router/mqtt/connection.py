@@ -37,11 +37,11 @@ from mqtt.errors import RETURN_CODES
 from mqtt.kinds import CONNACK
 from router.border import REFUSED
 from router.core.holding import NETWORK
+from router.mqtt.base import BaseConnection, BaseMqtt
 from router.policies import ANONYMOUS, Identity
 
 if TYPE_CHECKING:
     from router.mqtt.outgoing import Outgoing
-    from router.mqtt.service import Mqtt
     from router.mqtt.session import Session
 
 OUTPUT_LIMIT: Final = 1 << 20  # bytes that wait to be fetched, above which nothing more is sent to subscribers
@@ -52,20 +52,20 @@ Authenticate = Callable[[str | None, bytes | None], Step]
 """Says who a client is, by what its CONNECT has; Pending: `authenticated` is called later."""
 
 
-class MqttConnection:
+class MqttConnection(BaseConnection):
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
         "_aliases", "_alias_maximum", "_authenticate", "_early", "_engine", "_output", "_wants_output", "address",
         "identity", "incomplete_bytes", "incomplete_of", "limits", "named", "output_paused", "secure", "service",
-        "session", "unread_bytes", "user",
+        "session", "unread_bytes",
     )  # fmt: skip
 
-    def __init__(self, service: Mqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
+    def __init__(self, service: BaseMqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
+        super().__init__()
         self.service = service
         self.address = address
         self.secure = secure
-        self.user: str | None = None  # under which it is counted, once admitted
         self.identity = Identity()
         self.limits = service.config.limits
         self.named: tuple[str | None, bytes] | None = None
@@ -93,12 +93,12 @@ class MqttConnection:
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Call it, and `authenticated`, through `Border.input`."""
-        self.service.enter(now)
+        self.service.host.enter(now)
         if self._early:
             self._read_early(None, now)
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.reader.buffered
-        if incomplete != self.incomplete_bytes and not self.service.may_hold(self, incomplete):
+        if incomplete != self.incomplete_bytes and not self.service.host.may_hold_incomplete(self, incomplete):
             self.drop_incomplete(now)
 
     def drop_incomplete(self, now: float) -> None:
@@ -116,17 +116,19 @@ class MqttConnection:
             self.receive_eof(self.service.now)
 
     def said(self) -> dict[str, Any]:
-        return self.service.who(self)
+        session = self.session
+        container = session.container if session is not None else None
+        return {"client": self.address, "user": self.user, "container": container}
 
     def receive_eof(self, now: float) -> None:
-        self.service.enter(now)
+        self.service.host.enter(now)
         if not self.closed:
             self._engine.close(Reason.UNSPECIFIED_ERROR)
             self._engine.data_to_send()
         self._ended(now, with_will=True)
 
     def handle_timer(self, now: float) -> None:
-        self.service.enter(now)
+        self.service.host.enter(now)
         self._engine.check_time(now)
         self._handle([], now)
 
@@ -153,11 +155,11 @@ class MqttConnection:
     def output_waits(self, size: int) -> None:
         """The transport's buffer holds this many bytes."""
         if self.output_paused:
-            self.service.unread(self, size)
+            self.service.host.count_unread(self, size)
 
     def resume_output(self) -> None:
         self.output_paused = False
-        self.service.unread(self, 0)
+        self.service.host.count_unread(self, 0)
         if self._wants_output and self.session is not None:
             self._wants_output = False
             self.service.has_room(self.session)
@@ -194,7 +196,7 @@ class MqttConnection:
     def reads_too_slowly(self) -> None:
         """It has the most unread output of all, and is dropped for that."""
         text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
-        self.service.log.warning("client_too_slow", text, unread_bytes=self.unread_bytes, **self.service.who(self))
+        self.service.log.warning("client_too_slow", text, unread_bytes=self.unread_bytes, **self.said())
 
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then. A CONNECT that has may be older than the client's connection to
@@ -210,7 +212,7 @@ class MqttConnection:
 
     def authenticated(self, step: Step, now: float) -> None:
         """The result of a step that was pending."""
-        self.service.enter(now)
+        self.service.host.enter(now)
         if self._engine.state == CONNECTING:
             self._identified(step, now)
         self.service.dirty(self)
@@ -233,9 +235,9 @@ class MqttConnection:
         if not isinstance(step, Success):
             return  # pending
         user = step.identity or ANONYMOUS
-        self.limits = self.service.limits_of(user)
+        self.limits = self.service.host.limits_of(user)
         suspected = self.service.border.suspects.refuses(None, user, self.address, now)
-        reason = REFUSED if suspected else self.service.admit(self, user)
+        reason = REFUSED if suspected else self.service.host.admission.admit(self, user)
         if reason is not None:
             self._refuse(Reason.QUOTA_EXCEEDED, reason, now)
             return
@@ -267,8 +269,6 @@ class MqttConnection:
             return Reason.RETAIN_NOT_SUPPORTED, "the will is to be retained, and there is no store"
         if name_fault(will.topic) is not None or self.service.topics.address_of(will.topic) is None:
             return Reason.TOPIC_NAME_INVALID, f"the will's topic {will.topic!r:.60} has no address here"
-        if (will.properties.will_delay_s or 0) > (connect.properties.session_expiry_s or 0):
-            return Reason.IMPLEMENTATION_SPECIFIC_ERROR, "the will's delay is longer than the session"
         return None
 
     def session_ready(self, session: Session) -> None:
@@ -288,9 +288,7 @@ class MqttConnection:
                 granted["assigned_client_id"] = session.client_id
             self._alias_maximum = min(asked.topic_alias_maximum or 0, ALIASES)
         early = self._engine.accept(self.service.now, present, Properties(**granted))
-        self.service.log.info(
-            "client_connected", "client {container} connected from {client}", **self.service.who(self)
-        )
+        self.service.log.info("client_connected", "client {container} connected from {client}", **self.said())
         session.connected(self, connect.will)
         self.service.dirty(self)
         if early:  # this is within the core, which input does not reach so
@@ -309,9 +307,7 @@ class MqttConnection:
         if self._engine.state != CONNECTING or self._engine.connect is None:
             return
         text = "client at {client} refused: {description}"
-        self.service.log.warning(
-            "client_refused", text, condition=reason.name, description=why, **self.service.who(self)
-        )
+        self.service.log.warning("client_refused", text, condition=reason.name, description=why, **self.said())
         properties = Properties(reason_string=why[:200])
         if self._engine.connect.version == 4:
             properties = NO_PROPERTIES
@@ -393,7 +389,7 @@ class MqttConnection:
             return
         if why:
             text = "client {container} at {client} disconnected: {description}"
-            who = self.service.who(self)
+            who = self.said()
             self.service.log.warning("client_disconnected", text, condition=reason.name, description=why, **who)
         self._engine.close(reason, Properties(reason_string=why[:200]) if why else NO_PROPERTIES)
         self._ended(self.service.now, with_will=True)
@@ -430,12 +426,12 @@ class MqttConnection:
             error = self._engine.error
             if error is not None and self.session is not None:
                 text = "client {container} at {client} disconnected: {description}"
-                who = self.service.who(self)
+                who = self.said()
                 self.service.log.warning(
                     "client_disconnected", text, condition=error.reason.name, description=error.description, **who
                 )
                 if error.reason is Reason.KEEP_ALIVE_TIMEOUT:
-                    self.service.count_silence()
+                    self.service.host.admission.count_silence()
             self._ended(now, with_will=True)
         self.service.dirty(self)
 
@@ -463,7 +459,7 @@ class MqttConnection:
         address = self.service.topics.address_of(topic)
         if address is None:
             reason: Reason | None = Reason.TOPIC_NAME_INVALID
-        elif packet.retain and packet.payload and not self.service.retained.has_room(topic):
+        elif packet.retain and packet.payload and not self.service.has_room_to_retain(topic):
             reason = Reason.QUOTA_EXCEEDED
         else:
             reason = session.refusal_of(address, packet.qos)
@@ -503,7 +499,7 @@ class MqttConnection:
     def _disconnecting(self, packet: Disconnect, session: Session, now: float) -> None:
         if packet.properties.session_expiry_s is not None:
             session.set_expiry(packet.properties.session_expiry_s)
-        self.service.log.info("client_closed", "client {container} closed its connection", **self.service.who(self))
+        self.service.log.info("client_closed", "client {container} closed its connection", **self.said())
         self._ended(now, with_will=packet.reason != Reason.SUCCESS)
 
     def _ended(self, now: float, *, with_will: bool) -> None:

@@ -6,18 +6,13 @@ core are in `router.mqtt.publisher`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mqtt import NO_PROPERTIES, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, Reason
 from router.core.containers import knows_publisher
 from router.core.ports import Outcome
+from router.mqtt.base import BaseConnection, BaseSession
 from router.mqtt.outgoing import QUESTION
-from router.mqtt.publisher import LINK, MqttPublisher, name_of
+from router.mqtt.publisher import LINK, MqttPublisher, name_of, name_of_will
 from router.names import publisher_text
-
-if TYPE_CHECKING:
-    from router.mqtt.connection import MqttConnection
-    from router.mqtt.session import Session
 
 
 class Incoming:
@@ -61,7 +56,7 @@ Written = tuple[str, list[Publish], list[bytes]]
 class IncomingMessages:
     """One session's."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: BaseSession) -> None:
         self.session = session
         self.by_id: dict[int, Incoming] = {}
         self.publishers: dict[str, MqttPublisher] = {}
@@ -69,7 +64,7 @@ class IncomingMessages:
         self.may_be_elsewhere = False
         self._releasing: dict[int, set[str]] = {}  # such ones -> addresses whose completion is awaited
         self._asked: list[MqttPublisher] = []  # whom the open question is for
-        self._asked_on: MqttConnection | None = None  # which has it
+        self._asked_on: BaseConnection | None = None  # which has it
         self._asked_at = 0.0
         self._life = (session.incarnation & 0xFFFFFFFFFFFFFF).to_bytes(7, "big")
         self._count = 0
@@ -79,7 +74,7 @@ class IncomingMessages:
         """The port for an address, attached."""
         found = self.publishers.get(address)
         if found is None or found.detached:
-            found = self.publishers[address] = MqttPublisher(self.session, address)
+            found = self.publishers[address] = MqttPublisher(self, address)
             self.session.core.attach_publisher(found, found.attach, now)
         return found
 
@@ -97,13 +92,23 @@ class IncomingMessages:
             found.append((address, packets, write(packets, address, self._named, now_ms)))
         kept = packets if address == retained else [each for each in packets if each.retain] if retained else []
         if kept:
-            stamps = [service.retained.stamp() for _ in kept]
+            stamps = [service.stamp() for _ in kept]
             found.append((retained, kept, write(kept, retained, self._named, now_ms, stamps)))
         return found
 
     def publish_written(self, written: list[Written], now: float) -> None:
         for address, packets, payloads in written:
             self.publisher(address, now).publish(packets, payloads, now)
+
+    def publish_elsewhere(self, written: list[Written], now: float) -> None:
+        """Sends what the session has left to this router, while the session itself goes on at another one."""
+        service = self.session.service
+        name = name_of_will(self.session.incarnation, service.epoch())
+        for address, packets, payloads in written:
+            publisher = MqttPublisher(self, address, name)
+            self.session.core.attach_publisher(publisher, publisher.attach, now)
+            publisher.publish(packets, payloads, now)
+            service.orphaned(publisher)
 
     def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
         one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)

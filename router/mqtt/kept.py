@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqtt import Publish, Subscription
 from router.core.containers import change_data
 from router.core.keeping import KeptLink
 from router.core.ports import MOST_DATA, Outcome, SubscriberAnswer
+from router.mqtt.base import BaseSession
 from router.mqtt.filters import Filter, Match
 from router.mqtt.outgoing import Outgoing, State
 from router.mqtt.subscriber import MqttSubscriber, for_client
-
-if TYPE_CHECKING:
-    from router.mqtt.session import Session
 
 
 class KeptSubscriber(MqttSubscriber):
     """One address's."""
 
-    def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
+    def __init__(self, session: BaseSession, address: str, epoch: int, born: int) -> None:
         super().__init__(session, address, epoch, born)
         self.attach.data = session.data_of(address)
         self.link = KeptLink(session.core, self, self.attach)
@@ -92,7 +90,7 @@ class KeptSubscriber(MqttSubscriber):
     def give_back(self, now: float) -> None:
         self.link.give_back(now)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         self.link.end(closed, now)
 
     # --- KeptMapPort: what the core says

@@ -8,15 +8,11 @@ disconnected (0x8E). What the core calls born is the session's incarnation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach
+from router.mqtt.base import SESSIONS, BaseSession
 
-if TYPE_CHECKING:
-    from router.mqtt.session import Session
-
-SESSIONS: Final = "_mqtt/sessions"
-"""The address of the leases."""
 NAME: Final = "session"
 
 
@@ -25,7 +21,7 @@ class Lease:
 
     __slots__ = ("attach", "detached", "resumed", "session")
 
-    def __init__(self, session: Session, epoch: int, born: int) -> None:
+    def __init__(self, session: BaseSession, epoch: int, born: int) -> None:
         self.session = session
         self.attach = SubscriberAttach(
             session.container, NAME, SESSIONS, epoch=epoch, born=born, timeout_s=session.expiry_s,

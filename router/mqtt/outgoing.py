@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import deque
 from enum import IntEnum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from mqtt import Publish
-    from router.mqtt.retained import RetainedReceiver
-    from router.mqtt.subscriber import MqttSubscriber
+from mqtt import Publish
+from router.core.ports import Outcome
 
 UPPER: Final = 0x8000
 """The first identifier of QoS 2."""
@@ -30,6 +28,23 @@ class State(IntEnum):
     RELEASED = 3  # PUBREL; PUBCOMP has not come
 
 
+class Receiver:
+    """Whose deliveries they are: a subscription, or what is in place of one. It is told what the client answers."""
+
+    shares: bool  # a shared subscription: its members compete
+    detached: bool
+
+    def accepted(self, one: Outgoing) -> bool:
+        """PUBREC has come. Returns whether PUBREL may follow at once."""
+        raise NotImplementedError
+
+    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+        """The client holds no identifier, and this is its outcome."""
+
+    def released(self, one: Outgoing) -> None:
+        """PUBCOMP has come."""
+
+
 class Outgoing:
     """One delivery of QoS 1 or 2."""
 
@@ -37,7 +52,7 @@ class Outgoing:
 
     def __init__(
         self,
-        subscriber: MqttSubscriber | RetainedReceiver,
+        subscriber: Receiver,
         delivery_id: int,
         tag: bytes,
         publish: Publish | None,
@@ -93,7 +108,7 @@ class Identifiers:
             one.octets = len(one.publish.payload)
             self.octets += one.octets
 
-    def unsent(self, subscriber: MqttSubscriber) -> list[Outgoing]:
+    def unsent(self, subscriber: Receiver) -> list[Outgoing]:
         """Takes out what waits of a subscription and was never sent."""
         found = [one for one in self.waiting if one.subscriber is subscriber and not one.repeated]
         if found:

@@ -16,8 +16,7 @@ from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
 
 if TYPE_CHECKING:
-    from router.mqtt.incoming import Incoming
-    from router.mqtt.session import Session
+    from router.mqtt.incoming import Incoming, IncomingMessages
 
 LINK: Final = "mqtt"
 """The link name of the subscriptions of MQTT sessions, and of the publisher in messages. The container-id is the client
@@ -33,23 +32,31 @@ def name_of(incarnation: int) -> str:
     return f"{LINK}-{incarnation}"
 
 
+def name_of_will(incarnation: int, epoch: int) -> str:
+    """Returns the link name of what publishes the will of a session that has gone on elsewhere: there its publishers
+    have the name that they had here."""
+    return f"{LINK}-{incarnation}-will-{epoch}"
+
+
 class MqttPublisher:
     """One address's."""
 
     __slots__ = (
-        "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
+        "asked", "attach", "completing", "detached", "incoming", "messages", "next_id", "session", "settled", "retains",
     )  # fmt: skip
 
-    def __init__(self, session: Session, address: str) -> None:
-        self.session = session
+    def __init__(self, messages: IncomingMessages, address: str, name: str = "") -> None:
+        """name: of a link that no other router goes on with; without one it is the session's."""
+        self.messages = messages
+        session = self.session = messages.session
         # Each session is a publisher of its own: what an earlier one has left is over when that one is, whether or not
         # its client publishes again.
         self.attach = PublisherAttach(
             session.container,
-            name_of(session.incarnation),
+            name or name_of(session.incarnation),
             address,
             unsettled=UNIQUE_TAGS,
-            wants_completion=session.persists,
+            wants_completion=session.persists and not name,
         )
         topics = session.service.topics
         self.retains = address == topics.retained
@@ -75,9 +82,9 @@ class MqttPublisher:
         self.next_id += len(packets)
         tags: list[bytes] = []
         for i, each in enumerate(packets):
-            tags.append(session.incoming.tag_of(each))
+            tags.append(self.messages.tag_of(each))
             if not settled:
-                self.incoming[first_id + i] = session.incoming.enter(self, first_id + i, each)
+                self.incoming[first_id + i] = self.messages.enter(self, first_id + i, each)
         session.core.transfers(self, first_id, tags, payloads, settled, 0, now)
 
     def settle(self, one: Incoming) -> None:
@@ -99,7 +106,7 @@ class MqttPublisher:
             return
         for first, last in settled:
             self.session.core.publisher_settled(self, first, last, now)
-        if self.asked and not self.session.persists:  # no other router ever has a publisher of this name
+        if self.asked and not self.attach.wants_completion:  # no other router ever has a publisher of this name
             self.answered(now)
 
     def answered(self, now: float) -> None:
@@ -136,8 +143,8 @@ class MqttPublisher:
 
     def ask(self) -> None:
         self.asked = True
-        if self.session.persists:
-            self.session.incoming.ask()
+        if self.attach.wants_completion:
+            self.messages.ask()
         else:
             self.session.service.to_flush(self)
 
@@ -145,10 +152,10 @@ class MqttPublisher:
         for delivery_id in range(first_id, last_id + 1):
             one = self.completing.pop(delivery_id, None)
             if one is not None:
-                self.session.incoming.complete(one)
+                self.messages.complete(one)
 
     def tag_completed(self, tag: bytes) -> None:
-        self.session.incoming.tag_complete(tag, self.attach.address)
+        self.messages.tag_complete(tag, self.attach.address)
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
@@ -156,7 +163,7 @@ class MqttPublisher:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
             if one is not None and not one.decided:
-                self.session.incoming.published(one, outcome, rejected)
+                self.messages.published(one, outcome, rejected)
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")

@@ -33,15 +33,14 @@ from router.core.ports import (
     Term,
     Waiting,
 )
+from router.mqtt.base import BaseMqtt, BaseSession
 from router.mqtt.conversion import STAMP, Stamp, Unfit
 from router.mqtt.filters import Filter, Match
-from router.mqtt.outgoing import Outgoing
+from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.subscriber import for_client
 
 if TYPE_CHECKING:
     from router.config import AddressConfig
-    from router.mqtt.service import Mqtt
-    from router.mqtt.session import Session
 
 INTERNAL: Final = "_mqtt:"
 """Containers that begin so are routers, no clients."""
@@ -165,15 +164,15 @@ KEPT_OCTETS: Final = 1_024  # of a topic beside its name and its message: its le
 class RetainedMessages:
     """One router's. `address`: of the file; "": there are none."""
 
-    def __init__(self, service: Mqtt) -> None:
+    def __init__(self, service: BaseMqtt) -> None:
         self.service = service
         self.address = service.config.mqtt_retained
         self.complete = False  # all stores have answered
         self._missing: set[str] = set()  # stores that have not
         self.table = Table()
-        self._waiting: dict[Session, dict[str, Filter]] = {}  # whom it is sent to when it is known
-        self.searches: dict[Session, deque[Search]] = {}  # what is being sent, as far as clients take it
-        self.due: dict[Session, None] = {}  # whose searches go on in the next turn
+        self._waiting: dict[BaseSession, dict[str, Filter]] = {}  # whom it is sent to when it is known
+        self.searches: dict[BaseSession, deque[Search]] = {}  # what is being sent, as far as clients take it
+        self.due: dict[BaseSession, None] = {}  # whose searches go on in the next turn
         self._feed: RetainedFeed | None = None
         self._lives = 0
         self.receiver = RetainedReceiver()
@@ -212,9 +211,6 @@ class RetainedMessages:
         if feed is self._feed:
             self._feed = None
 
-    def stamp(self) -> Stamp:
-        return (self.service.epoch(), self.service.core.name)
-
     def take(self, payload: bytes) -> None:
         found = self.service.border.ask(None, read, payload)
         if found is None or found.asked:
@@ -231,25 +227,25 @@ class RetainedMessages:
             return
         self.table.take(found.topic, found.stamp, None if found.empty else payload)
 
-    def send(self, session: Session, one: Filter) -> None:
+    def send(self, session: BaseSession, one: Filter) -> None:
         """The client has subscribed: it gets what is retained, when that is known here."""
         if self.complete:
             self._search(session, one)
         elif self.address:
             self._waiting.setdefault(session, {})[one.options.topic_filter] = one
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: BaseSession) -> None:
         """It is over, or at another router."""
         self._waiting.pop(session, None)
         self.searches.pop(session, None)
         self.due.pop(session, None)
 
-    def _search(self, session: Session, one: Filter) -> None:
+    def _search(self, session: BaseSession, one: Filter) -> None:
         found = self.table.topics.matched(one.options.topic_filter)
         self.searches.setdefault(session, deque()).append((one, found))
         self.due[session] = None
 
-    def go_on(self, session: Session) -> None:
+    def go_on(self, session: BaseSession) -> None:
         """Sends what the client takes now of what its filters find, and no more than a turn's."""
         searches = self.searches.get(session)
         if searches is None:
@@ -273,7 +269,7 @@ class RetainedMessages:
         elif not steps:
             self.due[session] = None
 
-    def _send(self, session: Session, one: Filter, kept: Kept) -> None:
+    def _send(self, session: BaseSession, one: Filter, kept: Kept) -> None:
         service = self.service
         address = service.topics.address_of(kept.topic)
         if address is None or address not in one.addresses:
@@ -294,20 +290,15 @@ class RetainedMessages:
 RETAINED_SHARE: Final = 2  # the part of memory_limit for what is retained: one half
 
 
-class RetainedReceiver:
+class RetainedReceiver(Receiver):
     """In place of a subscription: what is retained is in no router's map, and nobody waits for its outcome."""
 
-    shares = False
-    detached = True  # so PUBREL follows PUBREC
+    def __init__(self) -> None:
+        self.shares = False
+        self.detached = True  # so PUBREL follows PUBREC
 
     def accepted(self, one: Outgoing) -> bool:
         return True
-
-    def finished(self, one: Outgoing, outcome: Outcome) -> None:
-        pass
-
-    def released(self, one: Outgoing) -> None:
-        pass
 
 
 class RetainedFeed:

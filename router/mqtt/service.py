@@ -7,143 +7,39 @@ Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a sessio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from heapq import heapify, heappop, heappush
-from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Collection, Mapping
+from heapq import heappop
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from mqtt import Connect, Reason
-from mqtt.reader import LARGEST
-from router.border import Border
-from router.config import SHARED
-from router.core.containers import subscriptions_of
+from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Host, topics_of
 from router.mqtt.connection import Authenticate, MqttConnection
-from router.mqtt.filters import FilterIndex
+from router.mqtt.filters import Filter
 from router.mqtt.holding import SESSION, octets_of_will
-from router.mqtt.lease import NAME, SESSIONS
+from router.mqtt.lease import NAME
 from router.mqtt.messages import Messages
-from router.mqtt.publisher import LINK
 from router.mqtt.retained import RetainedFeed, RetainedMessages
-from router.mqtt.session import IN_FLIGHT, Session
+from router.mqtt.session import Session
 from router.mqtt.sharing import Sharing
-from router.mqtt.topic_map import TopicMap
-from router.policies import Direction, Identity, owned
+from router.policies import Identity, owned
 
 if TYPE_CHECKING:
-    from router.config import Limits, RouterConfig
-    from router.core.core import Core
-    from router.core.ports import KnownSubscription
     from router.mqtt.publisher import MqttPublisher
     from router.mqtt.subscriber import MqttSubscriber
-    from router.reporting import Log
 
-ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
-SPARE_TIMERS: Final = 64
 AT_ONCE: Final = 2  # sessions whose filters are looked at in one turn, and whose retained messages are sent
-LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
-DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
-REMEMBERED: Final = 64
-"""The part of memory_limit for answers of one kind that are kept so that they need not be found again."""
-REFUSED: Final = {Reason.NOT_AUTHORIZED: "policies", Reason.QUOTA_EXCEEDED: "memory_limit"}
 
 
-class Host(Protocol):
-    """What it needs of the router that it is part of."""
-
-    config: RouterConfig
-    core: Core
-    log: Log
-    now: float
-
-    def enter(self, now: float) -> None: ...
-    def may_hold_incomplete(self, connection: MqttConnection, size: int) -> bool: ...
-    def limits_of(self, user: str | None) -> Limits: ...
-
-
-class Counting(Protocol):
-    """The router's admission."""
-
-    def admit(self, connection: Any, user: str) -> str | None: ...
-    def disconnected(self, connection: Any, user: str | None) -> None: ...
-    def count_refusal(self, limit: str) -> None: ...
-    def count_silence(self) -> None: ...
-
-
-class Mqtt:
+class Mqtt(BaseMqtt):
     """One router's."""
 
-    def __init__(
-        self,
-        host: Host,
-        border: Border,
-        admission: Counting,
-        unread: Callable[[Any, int], None],
-        token: Callable[[], str] | None,
-    ) -> None:
-        """unread: a connection's transport holds so many bytes. token: makes client identifiers that nobody has."""
-        self._host = host
-        self.border = border
-        self._admission = admission
-        self.unread = unread
-        self._token = token
-        self.core = host.core
-        self.topics = _topics_of(host.config)
-        self.filters = FilterIndex(self._room)
-        self.messages = Messages(self.topics, border, self._room)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, border, self._room)
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         self.connections: dict[MqttConnection, None] = {}
-        self.sessions: dict[str, Session] = {}
-        self.draining = False
-        self.longest_name = LONGEST_NAME
-        self.receive_maximum = IN_FLIGHT
-        self._dirty: dict[MqttConnection, None] = {}
-        self.busy: dict[Session, None] = {}  # which look at filters, in parts
-        self._to_flush: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = {}
-        self._leaving: dict[MqttPublisher, None] = {}
-        self._roomy: dict[Session, None] = {}
-        self._moved: dict[Session, None] = {}
-        self._anew: dict[Session, None] = {}
         self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
-        self.early: dict[MqttConnection, None] = {}  # have sent something before CONNACK that is not handled yet
-        self._orphans: dict[MqttPublisher, float] = {}  # until when they wait, in this order
-        self._timers: list[tuple[float, int, Session]] = []
-        self._order = count()
-        self._last_epoch = 0
         self.retained = RetainedMessages(self)
-
-    # --- the host's
-
-    @property
-    def _room(self) -> int:
-        """Octets of remembered answers of one kind."""
-        return self.config.memory_limit // REMEMBERED
-
-    @property
-    def config(self) -> RouterConfig:
-        return self._host.config
-
-    @property
-    def log(self) -> Log:
-        return self._host.log
-
-    @property
-    def now(self) -> float:
-        return self._host.now
-
-    def enter(self, now: float) -> None:
-        self._host.enter(now)
-
-    def limits_of(self, user: str) -> Limits:
-        return self._host.limits_of(user)
-
-    @property
-    def max_packet_size(self) -> int:
-        return min(LARGEST, self.config.limits.max_message_size or self.config.max_message_size)
-
-    @property
-    def longest_session_s(self) -> float:
-        """How long a session may live without a connection."""
-        return self.config.address(SESSIONS).subscription_timeout_s
 
     @property
     def octets(self) -> int:
@@ -156,10 +52,6 @@ class Mqtt:
         for session in self.sessions.values():
             held[session.identity.user] += session.held
         return held
-
-    @property
-    def is_far_over_memory_limit(self) -> bool:
-        return self.core.payload_bytes >= DETACHED_AT * self.config.memory_limit
 
     # --- for the router
 
@@ -185,9 +77,9 @@ class Mqtt:
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
-        before, self.topics = self.topics, _topics_of(self.config)
-        self.messages = Messages(self.topics, self.border, self._room)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self._room)
+        before, self.topics = self.topics, topics_of(self.config)
+        self.messages = Messages(self.topics, self.border, self.room)
+        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         for address in list(self.core.addresses.values()):
             address.feeds.reconfigured()
         if before.retained != self.topics.retained:
@@ -229,7 +121,7 @@ class Mqtt:
             connection.handle_early(now)
         for session in list(islice(self.busy, AT_ONCE)):
             self.busy.pop(session, None)
-            if session.connection is not None:
+            if isinstance(session.connection, MqttConnection):
                 self.border.input(session.connection, self._go_on, session, now)
             else:
                 session.go_on()
@@ -238,14 +130,17 @@ class Mqtt:
             self.retained.due.pop(session, None)
             self.retained.go_on(session)
         while self._to_flush or self._leaving or self._roomy:
-            ports, self._to_flush = self._to_flush, {}
+            ports: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = self._to_flush
+            self._to_flush = {}
             for port in ports:
                 port.flush(now)
-            leaving, self._leaving = self._leaving, {}
+            leaving: dict[MqttPublisher, None] = self._leaving
+            self._leaving = {}
             for publisher in leaving:
                 self._orphans.pop(publisher, None)
                 publisher.leave(now)
-            roomy, self._roomy = self._roomy, {}
+            roomy: dict[Session, None] = self._roomy
+            self._roomy = {}
             for session in roomy:
                 session.send_waiting()
                 session.leave_what_is_done(now)
@@ -293,48 +188,13 @@ class Mqtt:
             "remembered_bytes": self.octets,
         }
 
-    # --- for connections
-
-    def who(self, connection: MqttConnection) -> dict[str, object]:
-        """What the log says of a client."""
-        session = connection.session
-        container = session.container if session is not None else None
-        return {"client": connection.address, "user": connection.user, "container": container}
-
-    def may_hold(self, connection: MqttConnection, size: int) -> bool:
-        """Counts what the beginning of a packet takes. Returns whether there is room for it."""
-        return self._host.may_hold_incomplete(connection, size)
-
-    def dirty(self, connection: MqttConnection) -> None:
-        self._dirty[connection] = None
-
-    def admit(self, connection: MqttConnection, user: str) -> str | None:
-        return self._admission.admit(connection, user)
-
-    def connection_ended(self, connection: MqttConnection) -> None:
-        self._admission.disconnected(connection, connection.user)
-        connection.user = None
-        self.unread(connection, 0)
-        self.may_hold(connection, 0)
-
-    def count_silence(self) -> None:
-        self._admission.count_silence()
-
-    def count_refusal(self, reason: Reason) -> None:
-        if reason in REFUSED:
-            self._admission.count_refusal(REFUSED[reason])
-
-    def may(self, who: Identity, direction: Direction, address: str) -> bool:
-        topics = self.topics.topics_of(address) if address.startswith(SHARED) else [address]
-        return all(self.config.allows(who, direction, each) for each in topics)
-
     def open_session(self, connection: MqttConnection, connect: Connect, now: float) -> None:
         """The session of a client that has connected, here or taken over from another router. `session_ready` of the
         connection follows."""
         if not connect.clean_start and self._may_learn_of_sessions:
             self.deferred[connection] = connect
             return
-        client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
+        client_id = connect.client_id or f"auto-{self.host.token() if self.host.token is not None else self.epoch()}"
         container = owned(connection.identity.user, client_id)
         asked = connect.properties.session_expiry_s or 0
         if connect.version == 4:
@@ -343,7 +203,7 @@ class Mqtt:
         session = self.sessions.get(container)
         octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
         if not self.core.holding.has_room(connection.identity.user, octets):
-            self._admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
+            self.host.admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
             connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
             return
         if session is not None and session.connection is not None:
@@ -371,16 +231,11 @@ class Mqtt:
         epoch = self.epoch(known[0] if known is not None else 0) if session.present else session.incarnation
         session.take_lease(epoch, session.incarnation, now)
 
-    def begin_anew(self, session: Session) -> None:
-        """What another router has left of the session has expired, or may have missed something: the client gets a new
-        one, without anything of it."""
-        self._anew[session] = None
-
     def _begin_anew(self, former: Session, now: float) -> None:
         connection = former.connection
         former.connection = None
         former.end(now)
-        if connection is None:
+        if not isinstance(connection, MqttConnection):
             return
         incarnation = self.epoch(former.incarnation)
         session = Session(self, former.container, incarnation, former.expiry_s, former.version, goes_on=False)
@@ -389,14 +244,6 @@ class Mqtt:
         session.recount()
         session.connection, connection.session = connection, session
         session.take_lease(incarnation, incarnation, now)
-
-    def left_by(self, container: str) -> list[KnownSubscription]:
-        """The subscriptions of MQTT that this router knows of a client."""
-        return [
-            each
-            for each in subscriptions_of(self.core, container, LINK)
-            if each.address in self.topics.addresses or self.topics.filter_of(each.address) is not None
-        ]
 
     @property
     def _may_learn_of_sessions(self) -> bool:
@@ -411,28 +258,6 @@ class Mqtt:
         if entry is None or entry.born is None:
             return None
         return entry.term[0], entry.born[0]
-
-    def epoch(self, above: int = 0) -> int:
-        """A number for an attach that is above all that this router has given, and above what is known."""
-        self._last_epoch = max(self.core.clock_us(), self._last_epoch + 1, above + 1)
-        return self._last_epoch
-
-    # --- for sessions
-
-    def session_moved(self, session: Session) -> None:
-        """The client has connected at another router now. Whether this session goes on there is known when that attach
-        has been entered."""
-        if session.connection is not None:
-            session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
-        self._moved[session] = None
-
-    def session_disturbed(self, session: Session) -> None:
-        """A router at which its client was before has attached a subscription of it, as it did not know yet that the
-        session is here. It goes on when the client connects again."""
-        if session.lease is not None and not session.lease.detached:
-            if session.connection is not None:
-                session.connection.close(Reason.SERVER_BUSY, "routers disagree where the session is: connect again")
-            self._moved[session] = None
 
     def _replace_sessions(self, now: float) -> None:
         deferred, self.deferred = self.deferred, {}
@@ -450,46 +275,16 @@ class Mqtt:
             else:
                 session.end(now)
 
-    def session_refused(self, session: Session, condition: str, description: str) -> None:
-        """The network has no place for it, or none any more. The client may connect again."""
-        if session.connection is not None:
-            session.connection.close(Reason.ADMINISTRATIVE_ACTION, description)
-        session.end(self.now)
+    # --- for connections and sessions
 
-    def schedule(self, session: Session) -> None:
-        """Its `tick` is called when it is due."""
-        at = session.next_deadline()
-        if at is None or session.ended or (session.timer is not None and session.timer <= at):
-            return
-        if len(self._timers) > 2 * len(self.sessions) + SPARE_TIMERS:  # else sessions that are over would be kept
-            kept = [each for each in self._timers if not each[2].ended and each[2].timer == each[0]]
-            heapify(kept)
-            self._timers = kept
-        session.timer = at
-        heappush(self._timers, (at, next(self._order), session))
-        self.core.due(at)
+    def has_room_to_retain(self, topic: str) -> bool:
+        return self.retained.has_room(topic)
 
-    def forget(self, session: Session) -> None:
+    def send_retained(self, session: Session, one: Filter) -> None:
+        self.retained.send(session, one)
+
+    def forget(self, session: BaseSession) -> None:
         self.retained.forget(session)
         self.busy.pop(session, None)
         if self.sessions.get(session.container) is session:
             del self.sessions[session.container]
-
-    def to_flush(self, port: MqttPublisher | MqttSubscriber | RetainedFeed) -> None:
-        self._to_flush[port] = None
-
-    def to_leave(self, publisher: MqttPublisher) -> None:
-        self._leaving[publisher] = None
-
-    def has_room(self, session: Session) -> None:
-        """Its client may take more."""
-        self._roomy[session] = None
-
-    def orphaned(self, publisher: MqttPublisher) -> None:
-        """Its session is over, and not all that it has taken has an outcome."""
-        self._orphans[publisher] = self.now + ORPHAN_S
-
-
-def _topics_of(config: RouterConfig) -> TopicMap:
-    room = config.memory_limit // REMEMBERED
-    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared), config.mqtt_retained, room)

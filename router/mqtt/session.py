@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqtt import (
-    Pubcomp,
     Publish,
     Pubrel,
     Reason,
@@ -23,25 +22,20 @@ from mqtt import (
     Will,
 )
 from mqtt.topics import is_shared
+from router.core.containers import subscriptions_of
 from router.core.ports import KnownSubscription, Outcome
+from router.mqtt.base import BaseConnection, BaseMqtt, BaseSession
 from router.mqtt.filters import Filter, Filters
 from router.mqtt.holding import SESSION, octets_of_filter, octets_of_will
 from router.mqtt.incoming import IncomingMessages
 from router.mqtt.kept import KeptSubscriber, read, too_many, written
 from router.mqtt.lease import Lease
-from router.mqtt.outgoing import QUESTION, Identifiers, Outgoing, State
+from router.mqtt.outgoing import QUESTION, Identifiers, State
 from router.mqtt.publisher import LINK, MqttPublisher
 from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED
 from router.policies import NOBODY, Identity
 
-if TYPE_CHECKING:
-    from router.core.core import Core
-    from router.mqtt.connection import MqttConnection
-    from router.mqtt.service import Mqtt
-
-IN_FLIGHT: Final = 1_000
-"""The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
 PART: Final = 128
 """Topic filters of a packet that are looked at in one turn."""
 MOST_ASKED: Final = 1_000
@@ -53,7 +47,7 @@ class _Asked:
     """A SUBSCRIBE or UNSUBSCRIBE whose answer waits until every router knows the filters."""
 
     def __init__(
-        self, on: MqttConnection | None, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]
+        self, on: BaseConnection | None, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]
     ) -> None:
         self.on = on  # who has asked
         self.retained: list[Filter] = []  # that get what is retained, after SUBACK
@@ -62,22 +56,18 @@ class _Asked:
         self.waits = waits  # address -> number of the change
 
 
-class Session:
+class Session(BaseSession):
     """One client's.
 
     Attributes:
-        container: The client identifier, with the user's name in front (protocol 1.12).
-        expiry_s: How long it lives without a connection, as granted; 0: it ends with its connection.
-        persists: Whether it may go on at another router.
         known: The subscriptions that another router has left of it, while they are attached.
-        connection: None while the client is away.
     """
 
     def __init__(
-        self, service: Mqtt, container: str, incarnation: int, expiry_s: float, version: int, *, goes_on: bool
+        self, service: BaseMqtt, container: str, incarnation: int, expiry_s: float, version: int, *, goes_on: bool
     ) -> None:
         self.service = service
-        self.core: Core = service.core
+        self.core = service.core
         self.container = container
         self.client_id = ""
         self._identity = NOBODY
@@ -87,7 +77,7 @@ class Session:
         self.expiry_s = expiry_s
         self.persists = goes_on or expiry_s > 0
         self.version = version
-        self.connection: MqttConnection | None = None
+        self.connection: BaseConnection | None = None
         self.filters = Filters(service.filters)
         self.identifiers = Identifiers()
         self.incoming = IncomingMessages(self)
@@ -134,7 +124,7 @@ class Session:
         if lease is not self.lease:
             return
         now = self.service.now
-        left = self.service.left_by(self.container)
+        left = self._left()
         if self.known is not None:
             self.known = {each.address: each for each in left if self._is_mine(each)}
             for each in self.known.values():
@@ -147,6 +137,15 @@ class Session:
                 former.begin(now)
                 former.leave(now, closed=True)
         self._check_ready()
+
+    def _left(self) -> list[KnownSubscription]:
+        """Returns the subscriptions of MQTT that this router knows of its client."""
+        topics = self.service.topics
+        return [
+            each
+            for each in subscriptions_of(self.core, self.container, LINK)
+            if each.address in topics.addresses or topics.filter_of(each.address) is not None
+        ]
 
     def _is_mine(self, known: KnownSubscription) -> bool:
         found = read(known.data)
@@ -199,7 +198,7 @@ class Session:
         else:
             self.service.session_refused(self, condition, description)
 
-    def connected(self, connection: MqttConnection, will: Will | None) -> None:
+    def connected(self, connection: BaseConnection, will: Will | None) -> None:
         """Its client is there, after CONNACK."""
         self.will = will
         self.recount()
@@ -286,7 +285,9 @@ class Session:
             retain = will.retain and bool(self.service.topics.retained)
             publish = Publish(will.topic, will.payload, qos, retain, properties=properties)
             written = self.service.border.ask((), self.incoming.written, address, [publish])
-            self.incoming.publish_written(list(written), now)
+            gone = self.lease is not None and self.lease.detached
+            publish_written = self.incoming.publish_elsewhere if gone else self.incoming.publish_written
+            publish_written(list(written), now)
 
     # --- the client publishes
 
@@ -339,11 +340,11 @@ class Session:
         if self.connection is not None:
             self.service.dirty(self.connection)
 
-    def _subscribe(self, packet: Subscribe, on: MqttConnection | None) -> Iterator[None]:
+    def _subscribe(self, packet: Subscribe, on: BaseConnection | None) -> Iterator[None]:
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
         retained: list[Filter] = []
-        links = self.service.limits_of(self.identity.user).links
+        links = self.service.host.limits_of(self.identity.user).links
         held = {*self.subscribers, *self.filters.addresses()}
         for number, options in enumerate(packet.subscriptions, 1):
             if not number % PART:
@@ -391,7 +392,7 @@ class Session:
 
     def _ask(
         self,
-        on: MqttConnection | None,
+        on: BaseConnection | None,
         answer: Suback | Unsuback,
         texts: list[str],
         addresses: Iterable[str],
@@ -433,7 +434,8 @@ class Session:
         if self.ended:
             return
         if condition == STOLEN:
-            self.service.session_disturbed(self)
+            if self.lease is not None and not self.lease.detached:
+                self.service.session_disturbed(self)
             return
         if self.known is not None:  # it may have missed something: then the session is not present
             self.service.begin_anew(self)
@@ -468,9 +470,9 @@ class Session:
         for number, one in enumerate(filters, 1):
             if not number % PART:
                 yield None
-            self.service.retained.send(self, one)
+            self.service.send_retained(self, one)
 
-    def _unsubscribe(self, packet: Unsubscribe, on: MqttConnection | None) -> Iterator[None]:
+    def _unsubscribe(self, packet: Unsubscribe, on: BaseConnection | None) -> Iterator[None]:
         changed: set[str] = set()
         reasons: list[Reason] = []
         for number, text in enumerate(packet.topic_filters, 1):
@@ -533,45 +535,6 @@ class Session:
 
     # --- the client gets messages
 
-    @property
-    def room(self) -> int:
-        """How many more PUBLISH of QoS 1 and 2 the client takes now."""
-        connection = self.connection
-        most = IN_FLIGHT if connection is None else min(IN_FLIGHT, connection.receive_maximum)
-        return max(most - len(self.identifiers.in_flight), 0)
-
-    def takes_retained(self) -> bool:
-        """Whether the client is there, with room for a message; else it is told of when there is."""
-        connection = self.connection
-        if connection is None or self.identifiers.waiting or not self.room:
-            return False
-        if connection.full:
-            connection.wait_for_output()
-            return False
-        return True
-
-    def send(self, one: Outgoing) -> None:
-        """Sends a delivery of QoS 1 or 2, or lets it wait."""
-        self.identifiers.waiting.append(one)
-        self.send_waiting()
-
-    def send_waiting(self) -> None:
-        """Sends what waits, in order, as far as it can be sent now."""
-        waiting, connection = self.identifiers.waiting, self.connection
-        while waiting and connection is not None and connection.may_publish:
-            one = waiting.popleft()
-            if one.state is not State.SENT:  # it has been settled meanwhile, and the client is told to forget it
-                continue
-            self.identifiers.take(one)
-            again, one.repeated = one.repeated, True
-            if not connection.publish(one, again):  # larger than the client takes [MQTT-3.1.2-25]
-                self.identifiers.free(one)
-                one.subscriber.finished(one, Outcome.ACCEPTED)
-
-    def send_unacknowledged(self, publish: Publish) -> None:
-        if self.connection is not None:
-            self.connection.publish_once(publish)
-
     def acknowledged(self, packet_id: int, reason: Reason) -> None:
         """PUBACK has come."""
         one = self.identifiers.in_flight.get(packet_id)
@@ -602,12 +565,6 @@ class Session:
         elif one.state is State.RELEASED:
             self.send_packet(Pubrel(packet_id))
 
-    def release(self, one: Outgoing) -> None:
-        """The client may forget it."""
-        one.state = State.RELEASED
-        if self.connection is not None:
-            self.connection.acknowledge(Pubrel, one.packet_id)
-
     def completed(self, packet_id: int, now: float) -> None:
         """PUBCOMP has come."""
         one = self.identifiers.in_flight.get(packet_id)
@@ -623,13 +580,3 @@ class Session:
     def _most_qos(self, address: str) -> int:
         addresses = [address, *self.service.topics.topics_of(address)]
         return min(MOST_QOS[self.service.config.address(each).guarantee] for each in addresses)
-
-    @property
-    def unknown(self) -> Reason:
-        """Of an answer about an identifier that is not in use."""
-        return Reason.PACKET_IDENTIFIER_NOT_FOUND if self.version == 5 else Reason.SUCCESS
-
-    def send_packet(self, packet: Pubcomp | Pubrel | Suback | Unsuback) -> None:
-        """If the client is there."""
-        if self.connection is not None:
-            self.connection.send(packet)

@@ -8,27 +8,25 @@ sessions that end with their connection; read `router.mqtt.kept` for the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqtt import NO_PROPERTIES, Publish
 from router.core.naming import derive_publisher_id
 from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach
+from router.mqtt.base import BaseSession
 from router.mqtt.conversion import Unfit
 from router.mqtt.filters import Match, Wanted
-from router.mqtt.outgoing import Outgoing
+from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.publisher import LINK, name_of
-
-if TYPE_CHECKING:
-    from router.mqtt.session import Session
 
 BURST: Final = 1_024  # messages in one write
 BURST_BYTES: Final = 1 << 20  # in one write, by the sizes of earlier ones
 
 
-class MqttSubscriber:
+class MqttSubscriber(Receiver):
     """One address's, as far as both kinds are the same."""
 
-    def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
+    def __init__(self, session: BaseSession, address: str, epoch: int, born: int) -> None:
         self.session = session
         service = session.service
         shares = service.topics.filter_of(address) is not None  # a shared subscription: its members compete
@@ -60,17 +58,6 @@ class MqttSubscriber:
     def tell(self, now: float) -> None:
         """The session's filters have changed. `filters_told` follows with the next number."""
 
-    def accepted(self, one: Outgoing) -> bool:
-        """PUBREC has come. Returns whether PUBREL may follow at once."""
-        raise NotImplementedError
-
-    def finished(self, one: Outgoing, outcome: Outcome) -> None:
-        """The client holds no identifier, and this is its outcome."""
-        raise NotImplementedError
-
-    def released(self, one: Outgoing) -> None:
-        """PUBCOMP has come."""
-
     def credit(self, now: float) -> None:
         """`capacity` has grown."""
         raise NotImplementedError
@@ -87,9 +74,9 @@ class MqttSubscriber:
         if not self.detached:
             self.flush(now)
             self.detached = True
-            self._detach(now, closed)
+            self.detach_from_core(now, closed)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         raise NotImplementedError
 
     def _prepared(
@@ -158,7 +145,7 @@ class TransientSubscriber(MqttSubscriber):
     """Of a session that ends with its connection: the core's SubscriberPort. No other router goes on with it, so PUBREC
     settles."""
 
-    def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
+    def __init__(self, session: BaseSession, address: str, epoch: int, born: int) -> None:
         super().__init__(session, address, epoch, born)
         self._dispositions: list[tuple[int, int, Outcome]] = []  # that the core is to be told of
         self._next_id = 0
@@ -192,7 +179,7 @@ class TransientSubscriber(MqttSubscriber):
             if self.shares and noted:  # an acceptance of QoS 0 makes room at the queue and nowhere else
                 self.session.service.has_room(self.session)
 
-    def _detach(self, now: float, closed: bool) -> None:
+    def detach_from_core(self, now: float, closed: bool) -> None:
         self.session.core.detach_subscriber(self, closed, now)
 
     # --- SubscriberPort

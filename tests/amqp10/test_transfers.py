@@ -328,7 +328,7 @@ def test_a_block_reads_back_as_what_was_sent(
 ) -> None:
     tags = [messages[0][0] if same_tags else tag for tag, _ in messages]
     payloads = [payload for _, payload in messages]
-    block = encode_block(channel, handle, first_id, tags, payloads, settled, message_format)
+    block = encode_block((channel, handle, settled, message_format), first_id, tags, payloads)
     assert [(performative, payload) for performative, payload in frames(block)] == [
         (
             Transfer(handle, (first_id + n) & WRAP, tag, message_format, settled=True if settled else None),
@@ -366,7 +366,7 @@ def test_subscribers_whose_ids_run_along_share_one_encoding() -> None:
     links = subscribers(4)
     tags, payloads = [b"1", b"2", b"3"], [b"a", b"b", b"c"]
     cache: dict[Any, Any] = {}
-    firsts = [link.send(tags, payloads, id_hint=77, cache=cache) for _, link in links]
+    firsts = [link.send(tags, payloads, id_hint=77, shared=(cache, 0)) for _, link in links]
     assert firsts == [77] * 4
     assert len(cache) == 1
     written = [server.data_to_send() for server, _ in links]
@@ -376,8 +376,8 @@ def test_subscribers_whose_ids_run_along_share_one_encoding() -> None:
 def test_different_slices_of_a_batch_are_kept_apart() -> None:
     (one, first), (two, second) = subscribers(2)
     cache: dict[Any, Any] = {}
-    first.send([b"1", b"2"], [b"a", b"b"], cache=cache, position=0)
-    second.send([b"2", b"3"], [b"b", b"c"], cache=cache, position=1)
+    first.send([b"1", b"2"], [b"a", b"b"], shared=(cache, 0))
+    second.send([b"2", b"3"], [b"b", b"c"], shared=(cache, 1))
     assert [payload for _, payload in frames(one.data_to_send())] == [b"a", b"b"]
     assert [payload for _, payload in frames(two.data_to_send())] == [b"b", b"c"]
 
@@ -390,8 +390,8 @@ def test_a_shared_block_is_not_used_where_it_exceeds_the_frame_size() -> None:
     small.send(Begin(None, 0, 2048, 2048))
     second = small.attach_receiver(credit=10)
     cache: dict[Any, Any] = {}
-    first.send([b"1", b"2"], [b"x" * 1000, b"y"], cache=cache)
-    second.send([b"1", b"2"], [b"x" * 1000, b"y"], cache=cache)
+    first.send([b"1", b"2"], [b"x" * 1000, b"y"], shared=(cache, 0))
+    second.send([b"1", b"2"], [b"x" * 1000, b"y"], shared=(cache, 0))
     assert len(frames(large.data_to_send())) == 2
     assert len(frames(small.server.data_to_send())) == 4
 
@@ -399,9 +399,9 @@ def test_a_shared_block_is_not_used_where_it_exceeds_the_frame_size() -> None:
 def test_settled_and_message_format_are_part_of_the_key() -> None:
     links = subscribers(3)
     cache: dict[Any, Any] = {}
-    links[0][1].send([b"1"], [b"a"], cache=cache)
-    links[1][1].send([b"1"], [b"a"], cache=cache, settled=True)
-    links[2][1].send([b"1"], [b"a"], cache=cache, message_format=5)
+    links[0][1].send([b"1"], [b"a"], shared=(cache, 0))
+    links[1][1].send([b"1"], [b"a"], shared=(cache, 0), settled=True)
+    links[2][1].send([b"1"], [b"a"], shared=(cache, 0), message_format=5)
     found = [frames(server.data_to_send())[0][0] for server, _ in links]
     assert [(performative.settled, performative.message_format) for performative in found] == [
         (None, 0),

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from interrouter.network import Hello, Network, PeerDown, PeerMessage, PeerUp, Timers
 from interrouter.stream import whole
 from interrouter.trunk import Trunk
 from router.versions import SPOKEN, Versions
@@ -123,14 +123,11 @@ class Net:
                 costs[other if name == one else one] = link.cost
         options = {} if self.window is None else {"window": self.window}
         network = Network(
-            name,
-            self.rng.getrandbits(63) + 1,
+            Hello("test", name, self.rng.getrandbits(63) + 1, self.versions.get(name, SPOKEN)),
             costs,
-            network="test",
             rng=random.Random(self.rng.random()),
             now=self.now,
-            versions=self.versions.get(name, SPOKEN),
-            **options,
+            timers=Timers(**options),
         )
         self.sites[name] = Site(name, network)
         self._wake(name)

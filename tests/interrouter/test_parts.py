@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from interrouter.events import NetworkEvent
-from interrouter.network import BACKLOG, Network, PeerDown, PeerMessage, PeerUp
+from interrouter.network import BACKLOG, Hello, Network, PeerDown, PeerMessage, PeerUp, Timers
 from interrouter.trunk import CREDIT, RESERVE, TRANSFER, Trunk
 from interrouter.waiting import PART_EVENTS, PART_OCTETS, Waiting
 from tests.interrouter.harness import Net
@@ -15,7 +15,7 @@ SMALL = b"x" * 100
 
 def network(name: str, *neighbours: str, window: int = 1 << 23) -> Network:
     costs = dict.fromkeys(neighbours, 1)
-    return Network(name, ord(name), costs, network="n", rng=random.Random(1), now=0.0, window=window)
+    return Network(Hello("n", name, ord(name)), costs, rng=random.Random(1), now=0.0, timers=Timers(window=window))
 
 
 def take_all(one: Network) -> list[NetworkEvent]:

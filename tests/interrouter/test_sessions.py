@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from interrouter.network import Hello, Network, PeerDown, PeerMessage, PeerUp
 from interrouter.packets import STREAM
 from tests.interrouter.harness import Net
 from tests.interrouter.transports import PlainTrunk
@@ -142,7 +142,7 @@ def test_a_packet_of_an_old_session_is_not_read_in_the_new_one() -> None:
 def pair() -> tuple[Network, Network]:
     """Two networks without anybody who takes their events."""
     networks = [
-        Network(name, number, {other: 1}, network="n", rng=random.Random(number), now=0.0)
+        Network(Hello("n", name, number), {other: 1}, rng=random.Random(number), now=0.0)
         for name, other, number in (("a", "b", 11), ("b", "a", 22))
     ]
     return networks[0], networks[1]

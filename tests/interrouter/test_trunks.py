@@ -11,7 +11,7 @@ from amqp10.events import ConnectionClosed, Event, LinkAttaching
 from amqp10.performatives import Source, Target
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
-from interrouter.network import Network, dials
+from interrouter.network import Hello, Network, dials
 from interrouter.packets import HEARTBEAT_PACKET
 from interrouter.trunk import CREDIT, TRANSFER, Trunk
 from router.versions import Versions
@@ -20,7 +20,7 @@ from tests.interrouter.harness import Net
 
 def network(name: str, *neighbours: str, label: str = "n", incarnation: int = 7) -> Network:
     costs = dict.fromkeys(neighbours, 1)
-    return Network(name, incarnation, costs, network=label, rng=random.Random(1), now=0.0)
+    return Network(Hello(label, name, incarnation), costs, rng=random.Random(1), now=0.0)
 
 
 def exchange(one: Trunk, other: Trunk, now: float = 0.0) -> None:
@@ -99,8 +99,8 @@ class Told:
 
 def test_a_refusal_is_told_once_on_each_side_however_often_it_is_dialled() -> None:
     ours, theirs = Told(), Told()
-    a = Network("a", 7, {"b": 1}, network="n", rng=random.Random(1), now=0.0, log=ours, versions=Versions(9, 9))
-    b = Network("b", 8, {"a": 1}, network="n", rng=random.Random(1), now=0.0, log=theirs)
+    a = Network(Hello("n", "a", 7, Versions(9, 9)), {"b": 1}, rng=random.Random(1), now=0.0, log=ours)
+    b = Network(Hello("n", "b", 8), {"a": 1}, rng=random.Random(1), now=0.0, log=theirs)
     for _ in range(10):
         joined(a, b)
     assert ours.events == theirs.events == ["neighbour_refused"]
@@ -109,7 +109,7 @@ def test_a_refusal_is_told_once_on_each_side_however_often_it_is_dialled() -> No
 
 def test_who_is_refused_has_had_no_neighbour() -> None:
     told = Told()
-    a = Network("a", 7, {"b": 1}, network="n", rng=random.Random(1), now=0.0, log=told)
+    a = Network(Hello("n", "a", 7), {"b": 1}, rng=random.Random(1), now=0.0, log=told)
     for _ in range(10):
         joined(a, network("b", "c", incarnation=8))
     assert told.events == ["neighbour_refused"]

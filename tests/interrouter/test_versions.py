@@ -11,7 +11,7 @@ from amqp10.connection import Connection
 from amqp10.events import ConnectionClosed, Event
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
-from interrouter.network import Network
+from interrouter.network import Hello, Network
 from router.versions import SPOKEN, Versions
 from tests.interrouter.harness import Net
 
@@ -109,7 +109,7 @@ def test_routers_without_a_common_version_have_no_session_over_a_hop_that_speaks
     ],
 )
 def test_an_open_says_the_oldest_and_the_newest_version(said: dict[str, int], version: int) -> None:
-    a = Network("a", 7, {"b": 1}, network="n", rng=random.Random(1), now=0.0)
+    a = Network(Hello("n", "a", 7), {"b": 1}, rng=random.Random(1), now=0.0)
     trunk = a.connect(0.0, server=True, neighbour=None)
     known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), **said}
     properties = {Symbol(key): value for key, value in known.items()}

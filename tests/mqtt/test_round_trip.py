@@ -79,8 +79,8 @@ def check(reader: PacketReader, octets: bytes, version: int, client: bool) -> No
     """What is read can be written, and is the same when it is read again."""
     try:
         found = reader.receive_data(octets)
-    except RemoteProtocolError as error:
-        found = error.packets
+    except RemoteProtocolError:
+        found = reader.before_fault
     for packet in found:
         assert type(packet) is not packets.Acknowledgement
         if isinstance(packet, packets.Connect):

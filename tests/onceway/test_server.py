@@ -23,7 +23,7 @@ from onceway import topology
 from onceway.serve.neighbours import NeighbourCarrier
 from onceway.serve.server import ALONE_S, DRAIN_S, MOST_READS, SWEPT, RouterServer
 from onceway.serve.transport import HIGH_WATER
-from router.links.client_connection import OUTPUT_LIMIT
+from router.links.base import OUTPUT_LIMIT
 from tests.live import free_port
 
 BOUND_S = 60.0

@@ -81,3 +81,4 @@ def test_a_user_that_nobody_can_be_is_warned_of() -> None:
 @pytest.mark.parametrize("origin", ["https://localhost:21200", "http://[::1]:80", "moz-extension://s-1", "null", "*"])
 def test_an_origin_has_a_scheme_a_host_and_perhaps_a_port(origin: str) -> None:
     assert topology.loads(f"{HEAD}websocket: {{origins: ['{origin}']}}\n", "t.yaml").origins == (origin,)
+    assert topology.loads(f"{HEAD}websocket: {{origins: '{origin}'}}\n", "t.yaml").origins == (origin,)

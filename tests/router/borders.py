@@ -16,8 +16,8 @@ from amqp10.termini import Source, Target
 from mqtt import Connack, Connect, Packet, Properties, Puback, Publish, encode
 from router import border as module
 from router.border import Border
-from router.config import SHARED, AddressConfig, RouterConfig
-from router.mqtt.lease import SESSIONS
+from router.config import SHARED, AddressConfig, Life, RouterConfig
+from router.mqtt.base import SESSIONS
 from router.reporting import NO_LOG
 from router.router import Router
 from tests.router import mqtt_clients
@@ -146,9 +146,8 @@ class Site(Clients):
         self.told = Told()
         tokens = iter(range(100))
         router = Router(
-            config, incarnation=1, now=1_000.0, wall_us=lambda: 10**15, fresh=True, log=self.told,
-            token=lambda: str(next(tokens)),
-        )  # fmt: skip
+            config, Life(1, 1_000.0, True), wall_us=lambda: 10**15, log=self.told, token=lambda: str(next(tokens))
+        )
         super().__init__(router, 1_000.0)
         self.mqtt: dict[Any, mqtt_clients.Client] = {}
         self.tracer: Tracer | None = None

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.core import Core
 from router.core.irregular import Irregulars
 from router.core.messages import Message
@@ -64,7 +64,7 @@ class Mesh:
                 if wire is not None:  # else it has died, and this router has not noticed yet
                     wire.append(data)
 
-        core = Core(config, name, self.incarnations, send, self.now, self.clock_us, fresh)
+        core = Core(config, Life(self.incarnations, self.now, fresh), send, self.clock_us)
         self.cores[name] = core
         return core
 

@@ -21,7 +21,7 @@ from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core.counters import CountersByAddress
 from router.core.holding import Holding
 from router.core.map_parts import MapParts
@@ -221,7 +221,7 @@ def make(
     token: Callable[[], str] | None = None,
     fresh: bool = True,
 ) -> Clients:
-    router = Router(config, incarnation=1, now=now, wall_us=lambda: 1_000_000, fresh=fresh, token=token)
+    router = Router(config, Life(1, now, fresh), wall_us=lambda: 1_000_000, token=token)
     return Clients(router, now)
 
 

@@ -54,7 +54,7 @@ class Node:
 def network() -> Neighbours:
     made = Neighbours(addresses=ADDRESSES, memory_limit=16 << 20)
     for router in (made.a, made.b):
-        router.management = Node()
+        router.nodes.own = Node()
         remember_others(router, made.now)
     return made
 

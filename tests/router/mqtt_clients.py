@@ -23,8 +23,8 @@ from mqtt import (
     Subscription,
     encode,
 )
-from router.config import SHARED, AddressConfig, RouterConfig
-from router.mqtt.lease import SESSIONS
+from router.config import SHARED, AddressConfig, Life, RouterConfig
+from router.mqtt.base import SESSIONS
 from router.router import Router
 
 WALL_US = 1_700_000_000_000_000
@@ -84,10 +84,8 @@ class World:
                 mqtt_shared=tuple((shared or {}).items()),
                 **config,
             ),
-            incarnation=1,
-            now=0.0,
+            Life(1, 0.0, True),
             wall_us=lambda: WALL_US + int(self.now * 1e6),
-            fresh=True,
         )
         self.clients: dict[Any, Client] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.router import Router
 from tests.router.links import Clients
 
@@ -19,10 +19,8 @@ class Neighbours(Clients):
         self.a, self.b = [
             Router(
                 RouterConfig(name, ("a", "b"), **config),
-                incarnation=7,
-                now=self.now,
+                Life(7, self.now, True),
                 wall_us=self.wall_us,
-                fresh=True,
                 token=lambda: f"{next(numbers):032}",
             )
             for name in "ab"

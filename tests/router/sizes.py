@@ -22,6 +22,12 @@ class Size:
         found = list(roots)
         while found:
             each = found.pop()
+            if (
+                type(each) is int
+            ):  # each time that it is kept: Python has one object for all that are the same, up to 256
+                self.objects["int"] += 1
+                self.octets += sys.getsizeof(each)
+                continue
             if id(each) in seen or isinstance(each, _CODE):
                 continue
             seen.add(id(each))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.core import Core
 from router.core.recovery import Recovery
 from router.core.reports import of_all
@@ -20,7 +20,7 @@ CLOSED = AddressConfig(match="topic", subscriptions=(("s", "in"),), other_subscr
 
 def core(*addresses: AddressConfig, fresh: bool = False, **named: Any) -> Core:
     config = RouterConfig("a", ("a",), addresses=addresses, defaults=LATER)
-    return Core(config, "a", 1, lambda peers, message: None, 100.0, lambda: 1, fresh, **named)
+    return Core(config, Life(1, 100.0, fresh, **named), lambda peers, message: None, lambda: 1)
 
 
 def test_each_address_waits_for_its_own_timeout_only() -> None:
@@ -41,7 +41,7 @@ def test_each_address_waits_for_its_own_timeout_only() -> None:
 def test_a_router_of_closed_addresses_is_established_when_it_is_booted() -> None:
     config = RouterConfig("a", ("a",), addresses=(CLOSED, replace(CLOSED, match="other")), defaults=LATER)
     everything = replace(config, addresses=(*config.addresses, replace(SOON, match="*")))
-    router = Core(everything, "a", 1, lambda peers, message: None, 100.0, lambda: 1)
+    router = Core(everything, Life(1, 100.0, False), lambda peers, message: None, lambda: 1)
     assert not router.established, "any other address is open"
     assert router.address("other").established
     assert router.recovering_s() == pytest.approx(6.0)

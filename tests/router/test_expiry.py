@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from amqp10.codec import encode_value
-from amqp10.outcomes import ACCEPTED, RELEASED
+from amqp10.outcomes import ACCEPTED, RELEASED, Modified
 from amqp10.performatives import RCV_FIRST
 from amqp10.runs import Dispositions, Transfers
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Timestamp, ULong
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.core.ports import MapState, Outcome
 from router.router import Router
 from tests.router.harness import Mesh
@@ -30,7 +30,7 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
 ) -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=address)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -49,7 +49,8 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     kept = ["1", "2", "4"] if address.expire else [str(i) for i in range(6)]
     got = [Message.decode(each) for each in payloads(client.seen(Transfers))]
     assert [each.value for each in got] == kept
-    assert [each.header.ttl if each.header else None for each in got if each.value == "2"] == [200]
+    left_ms = 100 if address.expire else 200
+    assert [each.header.ttl if each.header else None for each in got if each.value == "2"] == [left_ms]
     if settled:
         return
     told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
@@ -60,10 +61,44 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     assert sum(each.last_id - each.first_id + 1 for each in told) == 6
 
 
+def test_a_message_that_comes_again_is_told_what_is_left_of_its_ttl_then() -> None:
+    wall_ms = [NOW_MS]
+    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("t"))
+    receiver.grant(10)
+    client.sender("out", target=Target("t")).send([b"0"], [Message("m", header=Header(ttl=200)).encode()])
+    clients.exchange()
+    wall_ms[0] += 50
+    receiver.dispose(0, 0, Modified(delivery_failed=True), True)
+    clients.exchange()
+    headers = [Message.decode(each).header for each in payloads(client.seen(Transfers))]
+    assert [(each.ttl, each.delivery_count) for each in headers if each] == [(200, 0), (150, 1)]
+
+
+@pytest.mark.parametrize(("address", "told"), [(QUEUE, False), (TOPIC, True)])
+def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
+    address: AddressConfig, told: bool
+) -> None:
+    config = RouterConfig("a", routers=("a",), defaults=address)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
+    client = clients.connect("c")
+    client.receiver("in", source=Source("q")).grant(2)
+    header = encode_value(Described(ULong(0x70), [None, None, None, True]))
+    bodies = [header + Message("m").encode(), encode_value(Described(ULong(0x70), [7])) + Message("odd").encode()]
+    client.sender("out", target=Target("q")).send([b"0", b"1"], bodies)
+    clients.exchange()
+    first, odd = payloads(client.seen(Transfers))
+    found = Message.decode(first).header
+    assert (found.first_acquirer if found else False) is told
+    assert odd.startswith(bodies[1][:8])
+
+
 def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target(), rcv_settle_mode=RCV_FIRST)
@@ -78,7 +113,7 @@ def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
 
 def test_message_whose_header_cannot_be_read_has_no_ttl() -> None:
     config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: 0, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -114,7 +149,7 @@ def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_
 def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_holds_does_not() -> None:
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     consumer = clients.connect("s")
     receiver = consumer.receiver("in", source=Source("t"), credit=1)
     publisher = clients.connect("p")
@@ -140,17 +175,17 @@ def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_ho
     receiver.dispose(1, 1, ACCEPTED, False)
     sender.settle(0, 3)
     clients.exchange()
-    assert not clients.router.core.addresses["t"].records.expiring.deadlines()
+    assert not clients.router.core.addresses["t"].timed.deadlines()
 
 
 def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() -> None:
     """Seed 50728 of the family near: the wall clock went on since the last input."""
     wall_ms = [NOW_MS]
     config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
     clients.connect("s").receiver("in", source=Source("t"))
     clients.connect("p").sender("out", target=Target("t")).send([b"0"], [Message("0", header=Header(ttl=500)).encode()])
     clients.exchange()
     wall_ms[0] += 400
-    assert clients.router.core.addresses["t"].records.expiring.deadlines() == [1.5]
+    assert clients.router.core.addresses["t"].timed.deadlines() == [1.5]
     clients.router.core.check_invariants()

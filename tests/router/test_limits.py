@@ -12,7 +12,7 @@ from amqp10.frames import AMQP_FRAME, AMQP_HEADER, encode_frame
 from amqp10.performatives import Begin, Open
 from amqp10.sasl import Plain, server_mechanisms
 from amqp10.termini import Source
-from router.config import Limits, RouterConfig, UserLimits
+from router.config import Life, Limits, RouterConfig, UserLimits
 from router.links.limits import COUNTED, ENGINE_LIMITS, Bookkeeping
 from router.router import Router
 from tests.amqp10.pair import frames
@@ -33,7 +33,7 @@ def network(
 def with_users(users: dict[str, UserLimits], **limits: Any) -> Clients:
     config = RouterConfig("a", routers=("a",), limits=Limits(**limits), users=tuple(users.items()))
     sasl = server_mechanisms(verify=lambda name, password: name == password)
-    router = Router(config, incarnation=1, now=1_000.0, wall_us=lambda: 1_000_000, fresh=True, sasl=sasl)
+    router = Router(config, Life(1, 1_000.0, True), wall_us=lambda: 1_000_000, sasl=sasl)
     return Clients(router, 1_000.0)
 
 

@@ -14,7 +14,7 @@ from amqp10.sections import Header, Message
 from amqp10.termini import Source
 from amqp10.types import Described, ULong
 from router.core.ports import Outcome
-from router.links.client_connection import OUTPUT_LIMIT
+from router.links.base import OUTPUT_LIMIT
 from router.links.subscriber_link import MAX_BURST
 from tests.router.links import BODY, Clients, attached, deliver, payloads
 

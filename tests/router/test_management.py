@@ -6,7 +6,7 @@ import pytest
 
 from amqp10.sections import Message
 from router.border import Border
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.traffic import Settle
 from router.links.management import Request, answer_to, encoded
@@ -35,10 +35,9 @@ class Pair:
 
     def __init__(self) -> None:
         self.a, self.b = [
-            Router(RouterConfig(name, ("a", "b")), incarnation=7, now=1.0, wall_us=lambda: 1_000_000, fresh=True)
-            for name in "ab"
+            Router(RouterConfig(name, ("a", "b")), Life(7, 1.0, True), wall_us=lambda: 1_000_000) for name in "ab"
         ]
-        self.node = self.b.management = Node()
+        self.node = self.b.nodes.own = Node()
         self.answers: list[Message] = []
         self.meet()
 
@@ -53,7 +52,7 @@ class Pair:
                 target.peer_message(source.config.name, data, 1.0)
 
     def ask(self, name: str = "b", who: Identity = BOB) -> None:
-        self.a.other_routers.ask(name, Request(who, ASKED, self.answer))
+        self.a.nodes.ask(name, Request(who, ASKED, self.answer))
         self.exchange()
 
     def answer(self, told: bytes) -> None:
@@ -78,7 +77,7 @@ def test_who_may_not_and_who_cannot_be_reached_is_said() -> None:
     pair = Pair()
     pair.ask(who=Identity("mallory", ()))
     pair.ask("c")
-    pair.b.management = None
+    pair.b.nodes.own = None
     pair.ask()
     assert (pair.answered(), pair.node.requests) == ([403, 503, 503], [])
 
@@ -99,7 +98,7 @@ def test_an_answer_that_was_overtaken_by_the_end_of_the_session_is_ignored() -> 
 @pytest.mark.parametrize("message", [m.Ask(1, "bob", [], b"\0"), m.Answer(3, b"\0")])
 def test_what_is_no_message_breaks_the_protocol(message: m.Message) -> None:
     pair = Pair()
-    pair.a.other_routers.ask("b", Request(BOB, ASKED, pair.answer))
+    pair.a.nodes.ask("b", Request(BOB, ASKED, pair.answer))
     with pytest.raises(m.PeerProtocolError, match="this is no message"):
         pair.a.peer_message("b", encode(message), 1.0)
 

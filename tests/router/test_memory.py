@@ -16,7 +16,7 @@ from amqp10.sasl import Plain, server_mechanisms
 from amqp10.sections import Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol, ULong
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.links.limits import PORT
 from router.router import Router
 from tests.router.links import BODY, Client, Clients
@@ -35,9 +35,7 @@ class World(Clients):
         address = AddressConfig("*", subscription_timeout_s=WAIT_S, publisher_timeout_s=2 * WAIT_S)
         config = RouterConfig("a", ("a",), (address,), memory_limit=memory_limit, max_message_size=memory_limit // 4)
         sasl = server_mechanisms(verify=lambda name, password: name == password)
-        super().__init__(
-            Router(config, incarnation=1, now=1_000.0, wall_us=lambda: 1_000_000, fresh=True, sasl=sasl), 1_000.0
-        )
+        super().__init__(Router(config, Life(1, 1_000.0, True), wall_us=lambda: 1_000_000, sasl=sasl), 1_000.0)
 
     def client(self, user: str, container: str = "client", **settings: Any) -> Client:
         return self.connect(container, sasl=Plain(user, user), **settings)
@@ -257,7 +255,7 @@ def test_the_state_of_a_transfer_that_does_not_end_is_not_kept(world: World) -> 
 
 def test_maps_that_wait_until_the_router_has_booted_count() -> None:
     config = RouterConfig("a", ("a", "b"))
-    clients = Clients(Router(config, incarnation=1, now=1_000.0, wall_us=lambda: 1_000_000, fresh=False), 1_000.0)
+    clients = Clients(Router(config, Life(1, 1_000.0, False), wall_us=lambda: 1_000_000), 1_000.0)
     client = clients.connect()
     unsettled = {b"%032d" % number: ACCEPTED for number in range(100)}
     client.receiver("s", source=Source("orders", timeout=10), unsettled=unsettled)

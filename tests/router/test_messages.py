@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.intervals import OPEN
 from router.core.traffic import Accept, Data, Settle
@@ -236,7 +236,7 @@ def test_a_kind_that_the_version_of_the_session_does_not_have_is_an_error_of_the
 
 
 def test_a_router_asserts_that_the_other_knows_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    router = Router(RouterConfig("a", ("a", "b", "c")), incarnation=1, now=0.0, wall_us=lambda: 0, fresh=True)
+    router = Router(RouterConfig("a", ("a", "b", "c")), Life(1, 0.0, True), wall_us=lambda: 0)
     router.peer_up("b", 0.0, version=4)
     router.peer_up("c", 0.0, version=5)
     assert [router.core.speaks(peer) for peer in "abc"] == [5, 4, 5]

@@ -21,8 +21,9 @@ from mqtt import (
     encode,
 )
 from router.core.holding import NETWORK
+from router.mqtt.base import SPARE_TIMERS
 from router.mqtt.holding import SESSION
-from router.mqtt.service import SPARE_TIMERS, Mqtt
+from router.mqtt.service import Mqtt
 from router.mqtt.session import MOST_ASKED
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.mqtt_made import Network

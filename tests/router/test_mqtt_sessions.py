@@ -418,7 +418,7 @@ def test_client_without_a_name_gets_one(world: World) -> None:
 # --- wills
 
 
-@pytest.mark.parametrize(("delay_s", "waits_s"), [(0, 0), (5, 5)])
+@pytest.mark.parametrize(("delay_s", "waits_s"), [(0, 0), (5, 5), (99, 50)])  # the session ends after 50 s
 def test_will_is_published_when_the_connection_is_lost(world: World, delay_s: int, waits_s: int) -> None:
     watcher = world.connect("w")
     subscribe(watcher, "gone")
@@ -456,7 +456,6 @@ def test_will_of_a_silent_client(world: World) -> None:
 @pytest.mark.parametrize(
     ("will", "reason"),
     [
-        (Will("a", properties=Properties(will_delay_s=51)), Reason.IMPLEMENTATION_SPECIFIC_ERROR),
         (Will("a", retain=True), Reason.RETAIN_NOT_SUPPORTED),
         (Will("elsewhere"), Reason.TOPIC_NAME_INVALID),
     ],
@@ -635,10 +634,12 @@ class Network:
         while events := [each for each in self.net.enabled() if each[0] == "msg" and each[1:] != held]:
             self.net.happen(events[0])
 
-    def connect(self, name: str, router: str, *, clean_start: bool = False, expiry_s: int = 50) -> Roaming:
+    def connect(
+        self, name: str, router: str, *, clean_start: bool = False, expiry_s: int = 50, will: Will | None = None
+    ) -> Roaming:
         client = Roaming(self, name, router)
-        properties = Properties(session_expiry_s=expiry_s)
-        connack, *client.inbox = client.send(Connect(name, 5, clean_start=clean_start, properties=properties))
+        connect = Connect(name, 5, clean_start, will=will, properties=Properties(session_expiry_s=expiry_s))
+        connack, *client.inbox = client.send(connect)
         assert isinstance(connack, Connack)
         assert not connack.reason, connack
         client.present = connack.session_present
@@ -758,6 +759,31 @@ def test_identifier_that_was_given_up_at_one_address_is_in_use_at_another() -> N
     answer_of.identifiers = {UPPER: (b"next", False), UPPER + 1: (b"earlier", True)}
     two.answer(answer_of)
     assert [each.tag for each in session.identifiers.in_flight.values()] == [b"next", b"later"]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_will_of_a_client_that_connects_elsewhere_is_published_once(network: Network, clean: bool) -> None:
+    watcher = network.connect("w", "A")
+    subscribe(watcher, "gone")  # type: ignore[arg-type]
+    will = Will("gone", b"s", 1)
+    network.connect("s", "B", will=will).send(Publish("gone", b"before", 1, packet_id=1))
+    assert texts(answer(watcher)) == [b"before"]  # type: ignore[arg-type]
+    second = network.connect("s", "C", clean_start=clean, will=will)
+    second.send(Publish("gone", b"behind", 1, packet_id=1))
+    network.net.happen(("wait", 6.0))
+    network.settle()
+    assert sorted(texts(answer(watcher))) == [b"behind", b"s"]  # type: ignore[arg-type]
+    assert not network.net.routers["B"].core.publishers
+
+
+def test_will_with_a_delay_of_a_session_that_goes_on_elsewhere_is_not_published(network: Network) -> None:
+    watcher = network.connect("w", "A")
+    subscribe(watcher, "gone")  # type: ignore[arg-type]
+    network.connect("s", "B", will=Will("gone", b"s", 1, properties=Properties(will_delay_s=5)))
+    assert network.connect("s", "C").present
+    network.net.happen(("wait", 6.0))
+    network.settle()
+    assert answer(watcher) == []  # type: ignore[arg-type]
 
 
 def test_drained_router_lets_its_sessions_go_on_elsewhere(network: Network) -> None:

@@ -308,7 +308,7 @@ class Asked:
 
 def test_an_answer_goes_only_where_the_one_who_asks_may_send() -> None:
     clients = network(Policy(("alice", "mallory"), send=("mine",), receive=("mine",)))
-    asked = clients.router.management = Asked("alice", "mallory")
+    asked = clients.router.nodes.own = Asked("alice", "mallory")
     alice, mallory = connect(clients, "alice"), connect(clients, "mallory")
     box = {"source": Source("$management"), "target": Target("answers"), "rcv_settle_mode": RCV_FIRST}
     hers = alice.receiver("box", credit=5, **box)
@@ -327,7 +327,7 @@ def test_an_answer_goes_only_where_the_one_who_asks_may_send() -> None:
 def test_an_answer_goes_to_a_queue_and_not_where_it_could_not_be_kept() -> None:
     addresses = (AddressConfig("lossy", guarantee="at-most-once"), AddressConfig("jobs", type="queue"))
     clients = make(RouterConfig("a", routers=("a",), addresses=addresses))
-    asked = clients.router.management = Asked("anonymous")
+    asked = clients.router.nodes.own = Asked("anonymous")
     client = clients.connect("c")
     consumer = client.receiver("in", source=Source("jobs"), credit=5)
     asks = client.sender("asks", target=Target("$management"), rcv_settle_mode=RCV_FIRST)
@@ -351,7 +351,7 @@ def test_an_answer_goes_to_a_queue_and_not_where_it_could_not_be_kept() -> None:
 def test_a_link_without_an_address_asks_management_nodes_between_its_messages() -> None:
     """Delivery-ids of answers are not those of its messages, also where both go to one address."""
     clients = make(RouterConfig("a", routers=("a",)))
-    asked = clients.router.management = Asked("anonymous")
+    asked = clients.router.nodes.own = Asked("anonymous")
     client = clients.connect("c")
     replies = client.receiver("in", source=Source("replies"), credit=50)
     link = client.sender("relay", target=Target(), rcv_settle_mode=RCV_FIRST)
@@ -391,7 +391,7 @@ def test_a_link_without_an_address_asks_management_nodes_between_its_messages() 
 
 def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> None:
     clients = network(Policy(("*",), send=("*",), receive=("*",), dynamic=True))
-    clients.router.management = Asked("alice")
+    clients.router.nodes.own = Asked("alice")
     mallory = connect(clients, "mallory")
     links = [
         mallory.sender("asks", target=Target("$management"), rcv_settle_mode=RCV_FIRST),

@@ -11,7 +11,7 @@ from amqp10.runs import Transfers
 from amqp10.sasl import ANONYMOUS_IDENTITY, Plain, server_mechanisms
 from amqp10.sections import Message
 from amqp10.termini import Source, Target
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.names import STOLEN
 from router.policies import NOBODY, Identity, Policy, has_owner, matches, owned
 from router.router import Router
@@ -25,9 +25,7 @@ ALICE = Identity("alice", ("ops",))
 def network(*policies: Policy, restricted: bool = True, addresses: tuple[AddressConfig, ...] = ()) -> Clients:
     config = RouterConfig("a", routers=("a",), addresses=addresses, policies=policies if restricted else None)
     sasl = server_mechanisms(verify=lambda name, password: name == password)
-    router = Router(
-        config, incarnation=1, now=1_000.0, wall_us=lambda: 1_000_000, fresh=True, sasl=sasl, token=lambda: "1"
-    )
+    router = Router(config, Life(1, 1_000.0, True), wall_us=lambda: 1_000_000, sasl=sasl, token=lambda: "1")
     return Clients(router, 1_000.0)
 
 

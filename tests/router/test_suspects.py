@@ -7,7 +7,7 @@ from amqp10.events import ConnectionClosed
 from amqp10.sasl import Success
 from amqp10.termini import Source, Target
 from mqtt import Connack, Connect, Reason
-from router.config import RouterConfig
+from router.config import Life, RouterConfig
 from router.router import Router
 from router.suspects import MOST, REFUSED_S, Suspect, Suspects, digest_of, sender_of
 from tests.router.borders import Site, Told, Tracer
@@ -56,8 +56,7 @@ def test_only_so_many_are_remembered() -> None:
 
 def test_a_router_that_is_back_tells_the_others_what_has_ended_it() -> None:
     routers = {
-        name: Router(RouterConfig(name, ("a", "b")), incarnation=1, now=0.0, wall_us=lambda: 1, fresh=True, log=Told())
-        for name in "ab"
+        name: Router(RouterConfig(name, ("a", "b")), Life(1, 0.0, True), wall_us=lambda: 1, log=Told()) for name in "ab"
     }
     routers["a"].was_ended_by(digest_of(b"bad"), "ann", "1.2.3.4:5", 0.0)
     routers["a"].peer_up("b", 20.0)

@@ -25,9 +25,9 @@ from router.core.log import BITS, Segments
 from router.core.membership import Membership
 from router.core.presettled import PreSettledQueue
 from router.core.publisher_directory import PublisherDirectory
-from router.core.records import Records
 from router.core.subscriber import Subscriber
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.topic.distribution import TopicDistribution
 
 
 def keep_one_byte(self: Segments, start: int, stop: int) -> int:
@@ -44,15 +44,15 @@ def forget_and_keep(self: Segments, start: int, stop: int) -> int:
     return size
 
 
-def owe_without_noting_to_whom(self: Records, entry: SubscriptionEntry) -> None:
+def owe_without_noting_to_whom(self: TopicDistribution, entry: SubscriptionEntry) -> None:
     OWE_ALL(self, entry)
-    self.owing.pop(entry, None)
+    self.records.owing.pop(entry, None)
 
 
-OWE_ALL = Records.owe_all
+OWE_ALL = TopicDistribution.owe_all
 
 
-def unawait_nowhere(self: Records, start: int, stop: int) -> None:
+def unawait_nowhere(self: TopicDistribution, start: int, stop: int) -> None:
     self.undone.remove(start, stop)
 
 
@@ -159,15 +159,15 @@ STATES: dict[str, tuple[list[Patch], str]] = {
     # a log counts forgotten positions as live, and never gives their segment back
     "state_keeps_what_it_forgets": ([(Segments, "forget", forget_and_keep)], "together"),
     # a record is owed to a subscription that nobody will ask before it is done
-    "state_owes_to_nobody_known": ([(Records, "owe_all", owe_without_noting_to_whom)], "together"),
+    "state_owes_to_nobody_known": ([(TopicDistribution, "owe_all", owe_without_noting_to_whom)], "together"),
     # a record that has gone with its publisher is awaited
-    "state_awaits_what_is_gone": ([(Records, "_unawait", unawait_nowhere)], "together"),
+    "state_awaits_what_is_gone": ([(TopicDistribution, "unawait", unawait_nowhere)], "together"),
     # a subscription is covered at a home where it is not
     "state_covers_who_has_gone": ([(Coverage, "forget", cover_nothing_else)], "crossing"),
     # a publisher's home is a router that is down
     "state_has_a_home_that_is_down": ([(PublisherDirectory, "router_down", always(None))], "together"),
     # a subscription's home is a router where it is not attached
-    "state_has_a_home_without_it": ([(Records, "orphan", always(None))], "together"),
+    "state_has_a_home_without_it": ([(TopicDistribution, "orphan", always(None))], "together"),
     # a publisher's held transfers do not count against its window
     "state_holds_what_it_does_not_count": ([(Held, "hold", hold_uncounted)], "crossing"),
     # a closed publisher counts as real

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
-from router.core.deliveries import Deliveries
 from router.core.directory import SubscriptionEntry
 from router.core.held import Batch
 from router.core.ingress import Ingress
@@ -14,6 +13,7 @@ from router.core.publisher import Publisher
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscriber import Subscriber
+from router.core.topic.reception import TopicReception
 from router.core.turns import Turns
 from router.core.windows import Windows
 from router.links.subscriber_link import SubscriberLink
@@ -34,7 +34,7 @@ def only_what_is_finished(self: Records, publisher: Publisher, entry: Subscripti
 LACKS = Records.lacks_payload
 
 
-def released_and_not_asked_for(self: Deliveries, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
+def released_and_not_asked_for(self: TopicReception, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
     subscriber.irregular.release(delivery, failed)
 
 
@@ -144,10 +144,10 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.12.14: each of two links waits for what the other one holds up
     "large_resumed_each_in_the_middle_of_another": ([(Passage, "pass_by", always(False))], "they wait"),
     # protocol 6.12.15: others wait for ever
-    "large_resumed_and_nobody_goes_on": ([(Deliveries, "_open", always(()))], "p1's waits for ever"),
+    "large_resumed_and_nobody_goes_on": ([(TopicReception, "_open", always(()))], "p1's waits for ever"),
     # protocol 6.12.15: S attaches, and P1 has to begin again
     "large_resumed_and_another_has_the_turn_for_long": (
-        [(Deliveries, "_goes_before", always(None))],
+        [(TopicReception, "_goes_before", always(None))],
         "s0 was detached",
     ),
     # protocol 6.12.7: S gets an empty message
@@ -155,7 +155,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.12.7: S gets its end without its beginning
     "large_joins_in_mid_message": ([(Records, "lacks_payload", only_what_is_finished)], "a message"),
     # protocol 6.12.8: S waits for a payload that nobody has
-    "large_released": ([(Deliveries, "_release", released_and_not_asked_for)], "G4"),
+    "large_released": ([(TopicReception, "_release", released_and_not_asked_for)], "G4"),
     # protocol 6.12.10: s0 is in the middle of the one, s1 in the middle of the other
     "large_two_at_a_time": ([(Turns, "want", begins_at_once)], "both wait"),
     # protocol 6.12.10: p0's second message is taken before its first, which has the lower delivery-id

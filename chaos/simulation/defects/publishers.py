@@ -90,7 +90,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
             (PublisherDirectory, "_pub_is_stale", always(False)),
             (Deliveries, "_sync_is_stale", always(False)),
             (Deliveries, "_check_not_synced", always(None)),
-            (Deliveries, "_is_present_ingress", always(True)),
+            (Deliveries, "is_present_ingress", always(True)),
         ],
         "G1",
     ),

@@ -13,19 +13,19 @@ from router.core.intervals import IntervalSet
 from router.core.irregular import Irregular
 from router.core.ports import SubscriberAttach, SubscriberPort
 from router.core.publisher import Publisher
-from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscriber import Subscriber
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.topic.distribution import TopicDistribution
 from router.core.traffic import Accept
 
 
-def accept_by_tag(self: Records, sender: str, message: Accept) -> None:
+def accept_by_tag(self: TopicDistribution, sender: str, message: Accept) -> None:
     """Whatever copy of a record that home was asked about, its ACCEPT is about all of them."""
     removed = []
     for start, stop, _ in message.ranges:
-        if sender in self.awaited:
-            removed += self.awaited[sender].remove(start, stop)
+        if sender in self.records.awaited:
+            removed += self.records.awaited[sender].remove(start, stop)
         for entry in self.address.known_subscriptions.values():
             if entry.home == sender:
                 removed += entry.syncing.remove(start, stop)
@@ -42,11 +42,11 @@ def waits_for_itself_only(self: Egress, port: SubscriberPort, attach: Subscriber
 EGRESS_ATTACH = Egress.attach
 
 
-def only_what_is_owed(self: Records, publisher: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
+def only_what_is_owed(self: TopicDistribution, publisher: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
     return [each for each in ENTRIES_FOR(self, publisher, entry) if each.owed]
 
 
-ENTRIES_FOR = Records.entries_for
+ENTRIES_FOR = TopicDistribution.entries_for
 
 
 def list_the_resolved(self: Egress, subscriber: Subscriber) -> list[Irregular]:
@@ -76,13 +76,13 @@ def resume_last(self: Subscriber, room: int) -> int:
 PUMP_IRREGULAR = Subscriber._pump_irregular
 
 
-def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
+def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave) -> None:
     self.late = announcement  # type: ignore[attr-defined]
 
 
 def release_then_announce(self: Egress, subscriber: Subscriber) -> None:
     RELEASE_ALL_TOKENS(self, subscriber)
-    self.deliveries.flush()
+    self.deliveries.reception.flush()
     self.core.broadcast(self.late)  # type: ignore[attr-defined]
 
 
@@ -145,12 +145,12 @@ def filter_what_it_holds(
 ) -> None:  # fmt: skip
     selecting = subscriber.selecting
     if token and payload is not None and selecting is not None and selecting.outcome_of(payload, message_format):
-        self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, 0)
+        self.accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, 0)
         return
     DELIVER_ENTRY(self, subscriber, sender, position, token, tag, payload, message_format)
 
 
-DELIVER_ENTRY = Deliveries._deliver_entry
+DELIVER_ENTRY = Deliveries.deliver_entry
 
 
 def lost_but_synced(self: Egress, publisher_id: bytes) -> None:
@@ -169,9 +169,9 @@ INGRESS_LOST = Egress.ingress_lost
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.3: the ACCEPT of the shared copy (s1's) stands for the copy of its own that s0 was sent
-    "accept_crosses_replay": ([(Records, "on_accept", accept_by_tag)], "G1"),
+    "accept_crosses_replay": ([(TopicDistribution, "on_accept", accept_by_tag)], "G1"),
     # protocol 6.4: B answers for m0, which S has in hand and has not accepted
-    "filtered_what_it_holds": ([(Deliveries, "_deliver_entry", filter_what_it_holds)], "G1"),
+    "filtered_what_it_holds": ([(Deliveries, "deliver_entry", filter_what_it_holds)], "G1"),
     # protocol 7.1: a process that knows nothing of S takes its place
     "begun_anew_without_its_memory": ([(Egress, "_is_older", always(False))], "S's place is taken"),
     # protocol 7.2: A goes on without S, whom B has confirmed
@@ -186,7 +186,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     ),
     # protocol 7.4: m0 is not part of S's stream, so P's repeat of it comes after m1
     "fresh_subscriber_and_ingress_failover": (
-        [(Records, "owe_all", always(None)), (Records, "entries_for", only_what_is_owed)],
+        [(TopicDistribution, "owe_all", always(None)), (TopicDistribution, "entries_for", only_what_is_owed)],
         "G3",
     ),
     # protocol 7.3: A hands on m1 to S, which is covered at B, and has not been sent m0
@@ -232,7 +232,7 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     "confirms_before_everybody_knows": ([(Egress, "attach", waits_for_itself_only)], "modes", "G1"),
     # protocol 7.4: what was sent before a subscription was known is not part of its stream
     "owes_no_backlog": (
-        [(Records, "owe_all", always(None)), (Records, "entries_for", only_what_is_owed)],
+        [(TopicDistribution, "owe_all", always(None)), (TopicDistribution, "entries_for", only_what_is_owed)],
         "all-die",
         "G1",
     ),

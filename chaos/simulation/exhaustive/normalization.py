@@ -43,6 +43,8 @@ from router.core.publisher_handshake import Handshake
 from router.core.records import Records
 from router.core.subscriber import Subscriber
 from router.core.subscriber_handshake import Handshake as SubscriberHandshake
+from router.core.topic.distribution import TopicDistribution
+from router.core.topic.reception import TopicReception
 from router.links.client_connection import ClientConnection
 from router.links.limits import RECOUNT_S, Bookkeeping
 from router.links.proof import Proof
@@ -113,19 +115,25 @@ def _counters(counters: Counters) -> dict[str, Any]:
 
 
 def _records(records: Records) -> dict[str, Any]:
-    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
     owing = {entry: None for entry in records.owing if entry.owed or entry.syncing}
-    blocker = records.blocker
-    others = (*records.awaited.values(), *(entry.owed for entry in owing), *(entry.syncing for entry in owing))
-    if not blocker or any(blocker is other for other in others):
-        blocker = IntervalSet()
-    return {"owing": owing, "blocker": blocker, "awaited": dict(sorted(records.awaited.items()))}
+    return {"owing": owing, "awaited": dict(sorted(records.awaited.items()))}
+
+
+def _distribution(distribution: TopicDistribution) -> dict[str, Any]:
+    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
+    records, blocker = distribution.records, distribution.blocker
+    others = [*records.awaited.values(), *(each for entry in records.owing for each in (entry.owed, entry.syncing))]
+    return {"blocker": IntervalSet()} if not blocker or any(blocker is other for other in others) else {}
 
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
-    """Whom it asks first who owes something decides nothing."""
     special = {each: dict.fromkeys(sorted(those, key=_by_name)) for each, those in deliveries.special.items()}
-    return {"_ring": deque(), "_ring_end": 0, "special": special}
+    return {"special": special}
+
+
+def _reception(reception: TopicReception) -> dict[str, Any]:
+    """Whom it asks first who owes something decides nothing."""
+    return {"_ring": deque(), "_ring_end": 0}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -148,5 +156,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     CountersByAddress: lambda _: {"lost": {}},
     Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
     Records: _records,
+    TopicDistribution: _distribution,
+    TopicReception: _reception,
     Deliveries: _deliveries,
 }

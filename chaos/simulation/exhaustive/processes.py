@@ -21,7 +21,7 @@ from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.routers import LONG, START_US
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.world import DEEDS, World
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, Life, RouterConfig
 from router.peers.wire import Encoded
 from router.router import Router
 
@@ -178,9 +178,7 @@ class Locals:
         key = ("start", name, incarnation, fresh, now, clock)
         said = self.known.get(key)
         if said is None:
-            router = Router(
-                self.configs[name], incarnation=incarnation, now=now, wall_us=Clock(START_US + clock), fresh=fresh
-            )
+            router = Router(self.configs[name], Life(incarnation, now, fresh), wall_us=Clock(START_US + clock))
             said = self.known[key] = self._of_router(RouterProcess(router), ("start",), now, clock)
         return said
 

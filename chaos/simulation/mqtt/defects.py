@@ -18,7 +18,7 @@ from router.core.kept_maps import Kept
 from router.core.ports import SubscriberAttach
 from router.core.publisher import BaseFeed, Publisher
 from router.core.publisher_handshake import READY
-from router.core.queue.records import QueueRecords
+from router.core.queue.doubts import Doubts
 from router.mqtt.publisher import MqttPublisher
 from router.mqtt.service import Mqtt
 from router.mqtt.session import Session
@@ -92,7 +92,7 @@ def answered_by_its_router(self: MqttPublisher, now: float) -> None:
 FLUSH = MqttPublisher.flush
 
 
-def never(self: QueueRecords, publisher: Publisher, tags: list[bytes]) -> None:
+def never(self: Doubts, publisher: Publisher, tags: list[bytes]) -> None:
     pass
 
 
@@ -166,7 +166,7 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         "G2",
     ),
     "16.7.6 what was held under a tag is the next message's": (
-        [(QueueRecords, "completed", never)],
+        [(Doubts, "completed", never)],
         "tag_comes_again_that_a_member_had_accepted_who_left",
         "G4",
     ),

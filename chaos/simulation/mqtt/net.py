@@ -26,10 +26,11 @@ from chaos.simulation.mqtt.clients import (
 )
 from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.queue_checker import QueueChecker
-from router.config import SHARED, AddressConfig, RouterConfig
+from router.config import SHARED, AddressConfig, Life, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
-from router.mqtt.lease import NAME, SESSIONS
+from router.mqtt.base import SESSIONS
+from router.mqtt.lease import NAME
 from router.mqtt.outgoing import UPPER, Identifiers
 from router.peers.wire import Encoded
 from router.router import Router
@@ -96,10 +97,8 @@ class Net:
         config = RouterConfig(name, tuple(self.names), addresses, mqtt_topics=(("#", TOPIC),), mqtt_shared=shared)
         self.routers[name] = Router(
             config,
-            incarnation=self.incarnations,
-            now=self.now,
+            Life(self.incarnations, self.now, fresh),
             wall_us=lambda: int((self.now + self.ahead_s.get(name, 0.0)) * 1_000_000),
-            fresh=fresh,
         )
 
     def _settle(self, name: str, router: Router) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.simulation.world.clients import ADDRESS, LINK
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network
-from router.config import AddressConfig, OtherSubscriptions, RouterConfig
+from interrouter.network import Hello, Network, Timers
+from router.config import AddressConfig, Life, OtherSubscriptions, RouterConfig
 from router.router import Router
 from router.versions import SPOKEN, Versions
 
@@ -49,11 +49,12 @@ class Site:
         self.incarnation = world.draw_incarnation(name)
         peers = {other: 1 for other in world.names if other != name}
         heartbeat_s = world.config.get("heartbeat_s", LONG)
+        versions = BEFORE if name in world.config.get("old", "") else SPOKEN
+        dead_after_s = world.config.get("dead_after_s", 3 * heartbeat_s)
+        timers = Timers(heartbeat_s, dead_after_s, PROBE_AFTER_S if heartbeat_s == LONG else None)
         self.network = Network(
-            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.clock(name),
-            heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
-            probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
-            versions=BEFORE if name in world.config.get("old", "") else SPOKEN,
+            Hello("sim", name, self.incarnation, versions), peers, rng=random.Random(world.rng.random()),
+            now=world.clock(name), timers=timers,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
@@ -117,13 +118,8 @@ class Routers:
 
     # ------------------------------------------------------------------ making
     def make_router(self, site: Site, fresh: bool) -> Router:
-        return self.router_class(
-            self.config_of(site.name),
-            incarnation=site.incarnation,
-            now=self.clock(site.name),
-            wall_us=lambda: self.wall_us(site.name),
-            fresh=fresh,
-        )
+        life = Life(site.incarnation, self.clock(site.name), fresh)
+        return self.router_class(self.config_of(site.name), life, wall_us=lambda: self.wall_us(site.name))
 
     def config_of(self, name: str) -> RouterConfig:
         """What this router's topology file says now."""

@@ -69,10 +69,10 @@ class Node:
         self._answering: set[asyncio.Task[None]] = set()  # each link has a bound
 
     def start(self) -> None:
-        self._server.router.management = self
+        self._server.router.nodes.own = self
 
     async def stop(self) -> None:
-        self._server.router.management = None
+        self._server.router.nodes.own = None
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)

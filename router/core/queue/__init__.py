@@ -1,1 +1,1 @@
-"""Queues: each delivery is one consumer's, chosen by the ingress (protocol 16). Read `router.core.queue.records`."""
+"""Queues: each delivery is one consumer's (protocol 16). Read `router.core.queue.distribution`."""

@@ -13,7 +13,7 @@ from router.core.queue.consumer import Grant
 
 if TYPE_CHECKING:
     from router.core.ports import Term
-    from router.core.queue.records import QueueRecords
+    from router.core.queue.distribution import QueueDistribution
 
 
 PACE_S: Final = 0.01
@@ -48,14 +48,14 @@ class ConsumerGrant(Grant):
 class Assigning:
     """One queue's, at an ingress."""
 
-    def __init__(self, records: QueueRecords) -> None:
-        self.records = records
+    def __init__(self, queue: QueueDistribution) -> None:
+        self.queue = queue
         self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}  # who was served longest ago first
         self._turn_began = 0.0  # of who was served last
 
     def on_credit(self, sender: str, message: m.Credit) -> None:
         """A consumer takes so many deliveries from here (protocol 16.3)."""
-        entry = self.records.entry_of(sender, message.name, message.term)
+        entry = self.queue.entry_of(sender, message.name, message.term)
         if entry is None:
             return
         grant = self.grant_of(entry)
@@ -64,7 +64,7 @@ class Assigning:
         if grant.round != message.round:
             grant.begin(message.round)
         grant.limit = message.limit
-        self.records.core.touch(self.records.address)
+        self.queue.core.touch(self.queue.address)
 
     def stop(self, entry: SubscriptionEntry, number: int) -> None:
         """Something has come back for lack of credit: the order would be lost if more were assigned before all of the
@@ -73,7 +73,7 @@ class Assigning:
         if grant is not None and grant.round == number and not grant.stopped:
             grant.stopped = True
             grant.limit = grant.used
-            self.records.core.send_to(grant.home, m.Stopped(self.records.address.name, entry.name, entry.term, number))
+            self.queue.core.send_to(grant.home, m.Stopped(self.queue.address.name, entry.name, entry.term, number))
 
     def grant_of(self, entry: SubscriptionEntry) -> ConsumerGrant | None:
         grant = self.grants.get(entry)
@@ -86,18 +86,18 @@ class Assigning:
         """Assigns what is free to consumers with credit: the nearest first, of these the one that has least, and of
         several the one served longest ago. It gets several at once or one after the other, as far as that makes little
         difference: what each run costs is spread over more deliveries (protocol 16.3)."""
-        if not (self.records.free.starts and self.records.may_assign()):
+        if not (self.queue.free.positions.starts and self.queue.may_assign()):
             return
-        if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
-            self.records.accept_for_nobody()
+        if not self.queue.subscriptions and self.queue.address.config.no_subscribers == "accept":
+            self.queue.accept_for_nobody()
         if not self.grants:
             return
         ready = {entry: grant for entry in list(self.grants) if (grant := self.grant_of(entry)) and grant.left > 0}
         if not ready:
             return
-        waiting = self._waiting(ready) if self.records.free.kinds else ()
-        for start, stop, group in self.records.free.in_order(waiting):
-            for run, low, high in self.records.runs.pieces(start, stop):
+        waiting = self._waiting(ready) if self.queue.free.kinds else ()
+        for start, stop, group in self.queue.free.in_order(waiting):
+            for run, low, high in self.queue.records.runs.pieces(start, stop):
                 if not ready:
                     return
                 first, last = run.start + low, run.start + high
@@ -106,16 +106,16 @@ class Assigning:
 
     def _waiting(self, ready: dict[SubscriptionEntry, ConsumerGrant]) -> set[int]:
         """Returns the groups that wait for their consumers (protocol 16.9)."""
-        in_doubt = self.records.groups.in_doubt()
-        if self.records.elsewhere:
+        in_doubt = self.queue.groups.in_doubt()
+        if self.queue.elsewhere:
             return in_doubt  # what one has declined may be another's
         names = {None, *[entry.name for entry in ready]}
-        groups = {kind.group for kind in self.records.free.by_kind if kind.group is not None}
-        return in_doubt | {group for group in groups if self.records.groups.holder(group) not in names}
+        groups = {kind.group for kind in self.queue.free.by_kind if kind.group is not None}
+        return in_doubt | {group for group in groups if self.queue.groups.holder(group) not in names}
 
     def _alike(self, start: int, stop: int) -> list[Range]:
         """Splits a stretch where some of it must not go to all consumers, or not as it is."""
-        special = [at for at in (*self.records.elsewhere, *self.records.failures) if start <= at < stop]
+        special = [at for at in (*self.queue.elsewhere, *self.queue.failures) if start <= at < stop]
         if not special:
             return [(start, stop)]
         cuts = sorted({start, stop, *special, *[at + 1 for at in special]})
@@ -130,11 +130,9 @@ class Assigning:
         ready: dict[SubscriptionEntry, ConsumerGrant],
         group: int | None = None,
     ) -> None:
-        records = self.records
-        excluded = records.elsewhere.get(start, {})
-        able = [
-            entry for entry in ready if excluded.get(entry.name) != entry.term and records.may_get(publisher, entry)
-        ]
+        queue = self.queue
+        excluded = queue.elsewhere.get(start, {})
+        able = [entry for entry in ready if excluded.get(entry.name) != entry.term and queue.may_get(publisher, entry)]
         if group is not None and able:
             able = self._of_group(group, able, excluded)
         while start < stop and able:
@@ -143,9 +141,9 @@ class Assigning:
             while start < stop and has:
                 entry = self._next(has, ready)
                 grant = ready[entry]
-                n = min(grant.left, max(share, has[entry] // 2, grant.pace(records.core.now)), stop - start)
-                records.free.remove(start, start + n)
-                records.assign(publisher, entry, start, start + n, message_format)
+                n = min(grant.left, max(share, has[entry] // 2, grant.pace(queue.core.now)), stop - start)
+                queue.free.remove(start, start + n)
+                queue.assign(publisher, entry, start, start + n, message_format)
                 self.grants[entry] = self.grants.pop(entry)
                 start += n
                 has[entry] += n
@@ -157,7 +155,7 @@ class Assigning:
         self, has: dict[SubscriptionEntry, int], ready: dict[SubscriptionEntry, ConsumerGrant]
     ) -> SubscriptionEntry:
         """Returns who is served now: in its turn who was served last, if it accepts fast."""
-        now, last = self.records.core.now, next(reversed(self.grants))
+        now, last = self.queue.core.now, next(reversed(self.grants))
         if last in has and now - self._turn_began < PACE_S / len(has) and 0 < has[last] < ready[last].pace(now):
             return last
         self._turn_began = now
@@ -168,21 +166,21 @@ class Assigning:
     ) -> list[SubscriptionEntry]:
         """Returns who of these may get what is free of the group: its holder; whoever is chosen now, if it has none;
         any, if the holder has declined it (protocol 16.9)."""
-        holder = self.records.groups.holder(group)
+        holder = self.queue.groups.holder(group)
         if holder is None:
             chosen = min(self._nearest(able), key=lambda each: each.syncing.size)
-            self.records.groups.assigned(group, chosen.name)
+            self.queue.groups.assigned(group, chosen.name)
             return [chosen]
-        if holder in excluded and excluded[holder] == self.records.subscriptions[holder].term:
+        if holder in excluded and excluded[holder] == self.queue.subscriptions[holder].term:
             return able
         found = [entry for entry in able if entry.name == holder]
         if found:
-            self.records.groups.assigned(group, holder)
+            self.queue.groups.assigned(group, holder)
         return found
 
     def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
         if len(entries) == 1:
             return entries[:]
-        costs = [self.records.core.cost(each.home or "") for each in entries]
+        costs = [self.queue.core.cost(each.home or "") for each in entries]
         least = min(costs)
         return [each for each, cost in zip(entries, costs, strict=True) if cost == least]

@@ -10,9 +10,8 @@ from itertools import count
 from typing import Final
 
 from router.core import messages as m
-from router.core.base import BaseAddress
 from router.core.ports import BrowserPort
-from router.core.queue.records import QueueRecords
+from router.core.queue.distribution import QueueDistribution
 
 MOST: Final = 64  # messages of one answer
 MOST_BYTES: Final = 256 << 10  # but for the first message
@@ -34,10 +33,10 @@ class Browser:
 class Browsing:
     """The browsers that are attached here, and what is shown to those of all routers."""
 
-    def __init__(self, address: BaseAddress, records: QueueRecords) -> None:
-        self.address = address
-        self.core = address.core
-        self.records = records
+    def __init__(self, queue: QueueDistribution) -> None:
+        self.queue = queue
+        self.address = queue.address
+        self.core = queue.core
         self.browsers: dict[BrowserPort, Browser] = {}
         self._numbers = count(1)
 
@@ -72,12 +71,12 @@ class Browsing:
 
     def on_browse(self, sender: str, message: m.Browse) -> None:
         """What is free here from that position on; of one message-format, as all are for the most part."""
-        records = self.records
+        queue, records = self.queue, self.queue.records
         name, size, last = self.address.name, 0, True
         tags: list[bytes] = []
         payloads: list[bytes] = []
         position, message_format = message.position, 0
-        for start, stop in records.free.overlap(message.position, records.log.end):
+        for start, stop in queue.free.positions.overlap(message.position, records.log.end):
             for run, low, high in records.runs.pieces(start, stop):
                 for at in range(run.start + low, run.start + high):
                     (payload,) = records.log.payloads(at, at + 1)

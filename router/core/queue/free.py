@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Final, NamedTuple
 
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import IntervalSet, Range
+from router.core.intervals import IntervalSet
 from router.core.messages import SubscriptionName
 
 GROUPS: Final = 1 << 10  # numbers
@@ -32,20 +32,20 @@ Stretch = tuple[int, int, int | None]
 """Positions start..stop-1 of one group, or of none."""
 
 
-class FreeRecords(IntervalSet):
+class FreeRecords:
     """Positions of free records. `kinds`: of all records that are not plain and not done, free or not."""
 
-    __slots__ = ("by_kind", "kinds")
+    __slots__ = ("by_kind", "kinds", "positions")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.positions = IntervalSet()
         self.kinds: dict[int, Kind] = {}
         self.by_kind: dict[Kind, IntervalSet] = {}  # empty while `kinds` is
 
     def note(self, position: int, kind: Kind) -> None:
         """A record that is not free yet has this kind."""
         if not self.kinds:
-            self.by_kind = {PLAIN: IntervalSet(self)}
+            self.by_kind = {PLAIN: IntervalSet(self.positions)}
         self.kinds[position] = kind
 
     def forget(self, start: int, stop: int) -> None:
@@ -57,20 +57,19 @@ class FreeRecords(IntervalSet):
                 self.by_kind = {}
 
     def add(self, start: int, stop: int) -> None:
-        super().add(start, stop)
+        self.positions.add(start, stop)
         if self.kinds:
             for kind, low, high in self.alike(start, stop):
                 self.by_kind.setdefault(kind, IntervalSet()).add(low, high)
 
-    def remove(self, start: int, stop: int) -> list[Range]:
-        found = super().remove(start, stop)
+    def remove(self, start: int, stop: int) -> None:
+        found = self.positions.remove(start, stop)
         if self.kinds:
             for first, last in found:
                 for kind, low, high in self.alike(first, last):
                     self.by_kind[kind].remove(low, high)
                     if not self.by_kind[kind] and kind is not PLAIN:
                         del self.by_kind[kind]
-        return found
 
     def alike(self, start: int, stop: int) -> Iterator[tuple[Kind, int, int]]:
         """Splits a stretch, free or not, where kinds change."""
@@ -90,17 +89,17 @@ class FreeRecords(IntervalSet):
         """Returns what may be assigned now, in the order in which it is. waiting: groups of which nothing may be. What
         has been returned may be removed meanwhile."""
         if not self.kinds:
-            return [(start, stop, None) for start, stop in self]
+            return [(start, stop, None) for start, stop in self.positions]
         stretches = [_stretches(kind, each) for kind, each in self.by_kind.items() if kind.group not in waiting]
         return ((start, stop, group) for _, start, stop, group in merge(*stretches))
 
     def check_invariants(self) -> None:
-        super().check_invariants()
+        self.positions.check_invariants()
         for kind, each in self.by_kind.items():
             each.check_invariants()
             assert each or kind is PLAIN
             assert all(self.kinds.get(at, PLAIN) == kind for start, stop in each for at in range(start, stop))
-        assert not self.kinds or sum(each.size for each in self.by_kind.values()) == self.size
+        assert not self.kinds or sum(each.size for each in self.by_kind.values()) == self.positions.size
 
 
 def _stretches(kind: Kind, positions: IntervalSet) -> Iterator[tuple[int, int, int, int | None]]:

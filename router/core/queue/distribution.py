@@ -7,72 +7,37 @@ with credit (`assigning`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 from router.core import messages as m
-from router.core.base import BaseAddress
 from router.core.directory import SubscriptionEntry
-from router.core.feeding import Feeds
 from router.core.held import Batch
+from router.core.ingress import Ingress
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.publisher import Publisher
+from router.core.ports import Term
+from router.core.publisher import Distribution, Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM
+from router.core.queue.doubts import Doubts
 from router.core.queue.expiring import Expiring
 from router.core.queue.free import FreeRecords, Groups, added
 from router.core.records import Records
-from router.core.turns import Turns
-
-if TYPE_CHECKING:
-    from router.core.ports import Term
 
 
-class Doubt:
-    """What consumers may hold of what one publisher sends again (protocol 16.4)."""
+class QueueDistribution(Distribution):
+    """One queue's."""
 
-    __slots__ = ("asked", "declined", "expected", "holders", "unheard", "unproven")
-
-    def __init__(self, expected: list[bytes], unheard: list[SubscriptionEntry], asked: Iterable[str]) -> None:
-        self.expected = set(expected)
-        self.asked = set(asked)  # routers that have not answered the claim
-        self.holders: dict[bytes, list[SubscriptionEntry]] = {}  # of tags without a record here
-        self.declined: dict[bytes, dict[m.SubscriptionName, Term]] = {}  # the same
-        self.unproven: dict[SubscriptionEntry, Term] = {}  # consumers, as attached
-        self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
-
-    def is_heard(self, entry: SubscriptionEntry) -> bool:
-        """Says whether it has said on its present link what it holds."""
-        return entry not in self.unheard or self.unproven.get(entry) == entry.term
-
-    def withdraw(self, entry: SubscriptionEntry) -> None:
-        """What it has named before, on another link, it may not hold any more."""
-        for tag in [tag for tag, holders in self.holders.items() if entry in holders]:
-            self.holders[tag].remove(entry)
-            if not self.holders[tag]:
-                del self.holders[tag]
-
-    def hear(self, entry: SubscriptionEntry) -> None:
-        """Its home says what it holds on its present link."""
-        self.withdraw(entry)
-        self.unproven.pop(entry, None)
-        self.unheard.pop(entry, None)
-
-    def flush(self) -> None:
-        """The publisher sends nothing again any more."""
-        self.expected, self.holders, self.declined = set(), {}, {}
-
-
-class QueueRecords(Records):
-    """What was sent to a queue through this router and is not settled."""
-
-    def __init__(self, address: BaseAddress, first_position: int, feeds: Feeds, turns: Turns) -> None:
-        super().__init__(address, first_position, feeds, turns)
+    def __init__(self, records: Records, doubts: Doubts, ingress: Ingress) -> None:
+        self.records = records
+        self.ingress = ingress
+        self.address = records.address
+        self.core = records.core
+        self.subscriptions = records.subscriptions
+        self.log = records.log
+        self.undone = records.undone
+        self.doubts = doubts
         self.free = FreeRecords()
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
         self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
         self.groups = Groups(self.subscriptions, self.free, self.doubted)
-        self.doubts: dict[Publisher, Doubt] = {}
         self.assigning = Assigning(self)
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
         self.elsewhere: dict[int, dict[m.SubscriptionName, Term]] = {}  # position -> who does not get it, as attached
@@ -83,7 +48,7 @@ class QueueRecords(Records):
     def handlers(self) -> m.Handlers:
         return {
             m.AcceptSync: self.on_accept_sync,
-            m.Reason: self.on_reason,
+            m.PubAck: self.on_puback,
             m.Credit: self.assigning.on_credit,
             m.Return: self.on_return,
             m.Hold: self.on_hold,
@@ -91,15 +56,16 @@ class QueueRecords(Records):
 
     # ------------------------------------------------------------------------------------------- what is sent again
 
-    def note_claim(self, publisher: Publisher) -> None:
-        """Any consumer may hold what the publisher sends again, until it has been heard (protocol 16.4)."""
-        entries = list(self.subscriptions.values())
-        everybody = self.core.kinds.everybody(self.address.name)
-        self.doubts[publisher] = Doubt(list(publisher.resending.tags), entries, everybody)
+    def on_puback(self, sender: str, message: m.PubAck) -> None:
+        """A router has said before this what its consumers hold."""
+        publisher = self.address.attached_publishers.get(message.publisher)
+        if publisher and publisher.term == message.term and message.stale is None:
+            self.heard_all(publisher, sender)
+        self.ingress.on_puback(sender, message)
 
     def heard_all(self, publisher: Publisher, router: str) -> None:
         """That router has answered the claim, and has said before what its consumers hold."""
-        doubt = self.doubts.get(publisher)
+        doubt = self.doubts.of.get(publisher)
         if doubt is None or router not in doubt.asked:
             return  # a PUB without an expected set is no question (protocol 16.4)
         doubt.asked.discard(router)
@@ -112,7 +78,7 @@ class QueueRecords(Records):
         """A consumer holds these, and no others (protocol 16.4)."""
         publisher = self.address.attached_publishers.get(message.publisher)
         entry = self.entry_of(sender, message.name, message.subscription_term)
-        doubt = self.doubts.get(publisher) if publisher is not None else None
+        doubt = self.doubts.of.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
         heard = message.name != NOBODY and not message.unproven
@@ -135,7 +101,7 @@ class QueueRecords(Records):
             if position not in self.undone:  # it is told only where it has it
                 self._send_assign(publisher, entry, position, position + 1, message_format, 0, held=True)
             elif position not in entry.syncing and (
-                position in self.free or position in self.doubted or message.name == NOBODY
+                position in self.free.positions or position in self.doubted or message.name == NOBODY
             ):
                 self.free.remove(position, position + 1)
                 self._owe(entry, position, position + 1)
@@ -153,14 +119,6 @@ class QueueRecords(Records):
         if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
             self.core.send_to(sender, m.SettleTags(name, publisher_id, term, over))
-
-    def completed(self, publisher: Publisher, tags: list[bytes]) -> None:
-        """These tags may come again for other messages: nobody holds those (protocol 16.7.6)."""
-        doubt = self.doubts.get(publisher)
-        if doubt is not None:
-            for tag in tags:
-                doubt.holders.pop(tag, None)
-                doubt.declined.pop(tag, None)
 
     def _pass_over(
         self, publisher: Publisher, name: m.SubscriptionName, term: Term, position: int, message_format: int
@@ -181,7 +139,7 @@ class QueueRecords(Records):
             for i, tag in enumerate(self.log.tags(start, stop))
         }
 
-    def _spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
+    def spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
         """A new record is free. One that is sent again is its holder's, or that of all who may hold it
         (protocol 16.4)."""
         self.core.touch(self.address)
@@ -190,7 +148,7 @@ class QueueRecords(Records):
                 self.expiring.note(start, batch.payloads)
             for i, kind in self.core.kinds_of(batch.payloads, self.address.config.priority).items():
                 self.free.note(start + i, kind)
-        doubt = self.doubts[publisher]
+        doubt = self.doubts.of[publisher]
         unknown = publisher.resending.unknown
         if not (unknown or doubt.expected):
             self.free.add(start, stop)
@@ -225,14 +183,16 @@ class QueueRecords(Records):
 
     def _owe(self, entry: SubscriptionEntry, start: int, stop: int) -> None:
         entry.owed.add(start, stop)
-        self.owing[entry] = None
+        self.records.owing[entry] = None
         self.doubted.add(start, stop)
 
     # ---------------------------------------------------------------------------------------------- what is whose
 
     def entries_for(self, publisher: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
-        """Returns the entries of a SYNC: the tags of all records, by which deliveries get their positions
-        (protocol 16.4)."""
+        """Returns the entries of a SYNC, which asks the consumer what it holds: the tags of all records, by which
+        deliveries get their positions (protocol 16.4)."""
+        self.doubts.of[publisher].unheard[entry] = None
+        self.core.touch(self.address)  # there may be something for it
         return [
             m.Entries(start, message_format, self.log.tags(start, stop), [None] * (stop - start), [])
             for first, last in publisher.sent.live
@@ -247,7 +207,7 @@ class QueueRecords(Records):
     def may_get(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         """Says whether the consumer gets what is free of this publisher. Before it has been heard, that might overtake
         what it does not hold (protocol 16.4)."""
-        return entry not in self.doubts[publisher].unheard and self.is_covered(publisher, entry)
+        return entry not in self.doubts.of[publisher].unheard and self.is_covered(publisher, entry)
 
     def _owed_of(self, publisher: Publisher, entry: SubscriptionEntry) -> list[tuple[int, int, int]]:
         """Returns (start, stop, message-format) of what the consumer is owed of this publisher."""
@@ -277,13 +237,13 @@ class QueueRecords(Records):
         for start, stop in lost:
             entry.owed.remove(start, stop)
         if lost and not (entry.owed or entry.syncing):
-            self.owing.pop(entry, None)
+            self.records.owing.pop(entry, None)
         self._freed(lost)
 
     def _freed(self, ranges: list[Range]) -> None:
         """A consumer does not hold these any more: what nobody else may hold is free."""
         ranges = self.undone.among(ranges)
-        for each in self.owing:
+        for each in self.records.owing:
             if ranges:
                 ranges = each.syncing.missing(each.owed.missing(ranges))
         for start, stop in ranges:
@@ -321,7 +281,7 @@ class QueueRecords(Records):
         if grant is not None and not held:
             grant.used += stop - start
         entry.syncing.add(start, stop)
-        self.owing[entry] = None
+        self.records.owing[entry] = None
         if not held and self.doubted.starts:
             self.doubted.remove(start, stop)
         if not held and self.repeated.starts and self.repeated.overlap(start, stop):
@@ -354,8 +314,8 @@ class QueueRecords(Records):
 
     def _reach(self, home: str) -> None:
         """That router is told what is settled, though nobody may be attached there (protocol 16.7)."""
-        if home not in self.reached:
-            self.expect_home(home)
+        if home not in self.records.reached:
+            self.records.expect_home(home)
 
     # ------------------------------------------------------------------------------------------------------ outcomes
 
@@ -368,29 +328,29 @@ class QueueRecords(Records):
         for start, stop, rejected in message.ranges:
             found = entry.syncing.remove(start, stop)
             if rejected:
-                self._reject(found, rejected)
+                self.records.reject(found, rejected)
             done += found
         grant = self.assigning.grant_of(entry)
         if grant is not None:
             grant.note_accepted(count(done), self.core.now)
         if not (entry.owed.starts or entry.syncing.starts):
-            self.owing.pop(entry, None)
+            self.records.owing.pop(entry, None)
         self._finish(done)
 
     def _finish(self, ranges: list[Range]) -> None:
         """These are nobody's any more, or have just been taken from the one consumer whose they were."""
         for start, stop in ranges:
             if self.doubted.starts and self.doubted.remove(start, stop):
-                for each in list(self.owing):
+                for each in list(self.records.owing):
                     each.owed.remove(start, stop)
                     each.syncing.remove(start, stop)
                     if not (each.owed.starts or each.syncing.starts):
-                        del self.owing[each]
+                        del self.records.owing[each]
             if self.repeated.starts:
                 self.repeated.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
-            self._done(ranges)
+            self.records.done(ranges)
 
     def _forget_special(self, start: int, stop: int) -> None:
         if self.free.kinds:
@@ -403,7 +363,7 @@ class QueueRecords(Records):
 
     def accept_for_nobody(self) -> None:
         """The shared subscription has no member any more (protocol 16.12.1)."""
-        ranges = list(self.free)
+        ranges = list(self.free.positions)
         for start, stop in ranges:
             if self.repeated.overlap(start, stop):
                 self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
@@ -415,7 +375,7 @@ class QueueRecords(Records):
         if position in self.repeated:
             self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
         self.free.remove(position, position + 1)
-        self.counters.expired += 1
+        self.address.counters.expired += 1
         self._finish([(position, position + 1)])
 
     def on_return(self, sender: str, message: m.Return) -> None:
@@ -442,7 +402,7 @@ class QueueRecords(Records):
             for position in range(low, high):
                 failures = self.failures.get(position, 0) + 1
                 if failures > self.address.config.max_redeliveries:
-                    self._reject([(position, position + 1)], 1)
+                    self.records.reject([(position, position + 1)], 1)
                     self._finish([(position, position + 1)])
                 else:
                     self.failures[position] = failures
@@ -453,19 +413,16 @@ class QueueRecords(Records):
         """There may be somebody for what is free, or nobody any more (protocol 6.10)."""
         nobody = not self.subscriptions and self.address.config.no_subscribers == "release"
         if nobody and self.core.may_accept(self.address):
-            self._release(list(self.free))
+            self.records.release(list(self.free.positions))
         self.core.touch(self.address)
 
-    def _blockers(self) -> list[IntervalSet]:
-        return [self.free, self.repeated, self.doubted, *super()._blockers()]
-
-    def _unawait(self, start: int, stop: int) -> None:
-        super()._unawait(start, stop)
+    def unawait(self, start: int, stop: int) -> None:
+        """They are settled before a consumer has accepted them."""
+        owed = [each for entry in self.records.owing for each in (entry.owed, entry.syncing)]
+        self.free.remove(start, stop)
+        for each in (self.undone, self.repeated, self.doubted, *owed):
+            each.remove(start, stop)
         self._forget_special(start, stop)
-
-    def drop_all(self, publisher: Publisher) -> None:
-        super().drop_all(publisher)
-        self.doubts.pop(publisher, None)
 
     # ------------------------------------------------------------------------------------------------------ consumers
 
@@ -474,38 +431,36 @@ class QueueRecords(Records):
         replaces, and what publishers still send again (protocol 16.4)."""
         replaced, self._of_replaced = self._of_replaced, []
         entry.owed.add_all(self.undone.among(replaced))
-        for start, stop in self.free.among(list(self.repeated)):
+        for start, stop in self.free.positions.among(list(self.repeated)):
             self.free.remove(start, stop)
             self._owe(entry, start, stop)
         if entry.owed:
-            self.owing[entry] = None
-        for doubt in self.doubts.values():
-            doubt.unheard[entry] = None
+            self.records.owing[entry] = None
+        self.doubts.entered(entry)
         for topic in self.core.shares.topics_of(self.address.name):
             found = self.core.known.get(topic)
             if found is not None:
                 found.feed_late(self.address.name)
-
-    def asked(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        """SYNC asks the consumer what it holds (protocol 16.4)."""
-        self.doubts[publisher].unheard[entry] = None
 
     def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
         """A consumer keeps its groups (protocol 16.9)."""
         self.groups.noted(entry.name, data)
         return added(entry.data, data)
 
-    def discard_owed(self, entry: SubscriptionEntry) -> None:
+    def replaced(self, entry: SubscriptionEntry) -> None:
         self._of_replaced = [*entry.owed.take(), *entry.syncing.take()]
         self._forget_entry(entry)
 
     def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
-        for doubt in self.doubts.values():
-            doubt.asked.discard(router)
+        self.doubts.router_down(router)
         gone = self.gone.pop(router, None)
         if gone is not None:
             self.owe_nothing(gone)
-        super().router_down(router, orphans)
+        self.records.forget_home(router)
+        for entry in orphans:
+            entry.owe_syncing()
+            self.orphan(entry)
+        self.check([])
 
     def owe_nothing(self, entry: SubscriptionEntry) -> None:
         """It has gone for good: what it held undecided is free (protocol 16.6)."""
@@ -515,11 +470,9 @@ class QueueRecords(Records):
         self.check([])
 
     def _forget_entry(self, entry: SubscriptionEntry) -> None:
-        self.owing.pop(entry, None)
+        self.records.owing.pop(entry, None)
         self.assigning.grants.pop(entry, None)
-        for doubt in self.doubts.values():
-            doubt.unheard.pop(entry, None)
-            doubt.unproven.pop(entry, None)
+        self.doubts.forget(entry)
 
     def orphan(self, entry: SubscriptionEntry) -> None:
         """What it holds stays its own; it gets nothing new (protocol 16.6)."""
@@ -527,22 +480,21 @@ class QueueRecords(Records):
         entry.since = self.core.now
         self.assigning.grants.pop(entry, None)
 
-    def status(self) -> dict[str, object]:
-        return {**super().status(), "free": self.free.size}
-
-    def _check_owed(self) -> None:
-        held = union([each for entry in self.owing for each in (entry.owed, entry.syncing)])
-        assert not any(self.free.overlap(start, stop) for start, stop in held), "free, and a consumer's"
+    def check_invariants(self) -> None:
+        held = union([each for entry in self.records.owing for each in (entry.owed, entry.syncing)])
+        assert not any(self.free.positions.overlap(start, stop) for start, stop in held), "free, and a consumer's"
         self.free.check_invariants()
         assert self.free.kinds.keys() <= {at for start, stop in self.undone for at in range(start, stop)}
         assert held.within(self.undone), f"undone {self.undone}, held {held}"
-        assert union([held, self.free]) == self.undone, f"undone {self.undone}, free {self.free}, held {held}"
+        assert union([held, self.free.positions]) == self.undone, (
+            f"undone {self.undone}, free {self.free.positions}, held {held}"
+        )
         assert self.repeated.within(self.undone)
         assert self.doubted.within(self.undone)
-        assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
-        assert self.doubts.keys() >= set(self.address.attached_publishers.values())
-        assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
+        assert not any(self.doubted.overlap(start, stop) for start, stop in self.free.positions), "free, and doubted"
+        assert self.doubts.of.keys() >= set(self.address.attached_publishers.values())
+        assert all(self._is_known(entry) for entry in self.records.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
-            assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
+            assert entry in self.records.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
             assert not (entry.home is None and entry.syncing), f"{entry.name}: tokens of an orphan"
             assert not any(entry.owed.overlap(start, stop) for start, stop in entry.syncing)

@@ -1,0 +1,1 @@
+"""Topics: every subscription gets a copy of each message. Read `router.core.topic.distribution`."""
