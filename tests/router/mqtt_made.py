@@ -26,7 +26,7 @@ from mqtt import (
 )
 from router.config import SHARED, AddressConfig
 from router.core.log import SEGMENT
-from router.mqtt.lease import SESSIONS
+from router.mqtt.base import SESSIONS
 from router.mqtt.retained import MOST_DELETED
 from router.router import Router
 from tests.router.made import remember_others
