@@ -1,4 +1,5 @@
-"""Draws the sequence diagrams of docs/protocol.md: each `*.txt` here becomes an SVG, for light and dark pages.
+"""Draws the diagrams of docs/protocol.md, for light and dark pages: each `*.txt` here becomes an SVG, and each table of
+`HANDSHAKES`, with a row for each state, a column for each input, and in each cell what is done and the next state.
 
     python docs/diagrams/make.py
 
@@ -17,6 +18,14 @@ from __future__ import annotations
 import re
 from html import escape
 from pathlib import Path
+from types import ModuleType
+
+from router.core import publisher_handshake, subscriber_handshake
+
+HANDSHAKES = {
+    "publisher-attach": ("The attach handshake of a publisher", publisher_handshake),
+    "subscriber-attach": ("The attach handshake of a subscription", subscriber_handshake),
+}
 
 LEFT, GAP, TOP, ROW, NOTE = 62, 158, 84, 32, 26
 CHAR = 6.3  # average width of a character at 12 px
@@ -127,20 +136,50 @@ class Picture:
             colour = "router" if kind == "router" else "client"
             heads.append(f'<rect class="name {colour}" x="{x - 52}" y="46" width="104" height="30" rx="5"/>')
             heads.append(f'<text text-anchor="middle" x="{x}" y="66"><tspan class="b">{name}</tspan> {kind}</text>')
-        base = (
-            "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}.small{font-size:11px}.b{font-weight:600}"
-        )
-        base += "path{fill:none}.halo{paint-order:stroke;stroke-width:5px;stroke-linejoin:round}"
-        both = f"{style(LIGHT)}@media (prefers-color-scheme: dark){{{style(DARK)}}}"
-        top = f'<text x="16" y="28" class="b" style="font-size:15px">{escape(self.title)}</text>'
-        size = f'width="{width}" height="{height}"'
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"><style>{base}{both}</style>'
-        )
-        ground = f'<rect class="bg" {size}/>'
-        return "\n".join([head, ground, top, *self.behind, *heads, *self.front, "</svg>\n"])
+        return page(self.title, width, height, [*self.behind, *heads, *self.front])
+
+
+def page(title: str, width: int, height: int, drawn: list[str]) -> str:
+    base = "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}.small{font-size:11px}.b{font-weight:600}"
+    base += "path{fill:none}.halo{paint-order:stroke;stroke-width:5px;stroke-linejoin:round}"
+    both = f"{style(LIGHT)}@media (prefers-color-scheme: dark){{{style(DARK)}}}"
+    top = f'<text x="16" y="28" class="b" style="font-size:15px">{escape(title)}</text>'
+    size = f'width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"><style>{base}{both}</style>'
+    return "\n".join([head, f'<rect class="bg" {size}/>', top, *drawn, "</svg>\n"])
+
+
+def handshake(title: str, module: ModuleType) -> str:
+    """The picture of a table: state, input -> action, next state."""
+    inputs, states = list(module.Input), list(module.State)
+    left, column, row = 150, 108, 38
+    width, height = left + column * len(inputs) + 10, TOP + row * len(states) + 10
+    drawn = []
+    for i, what in enumerate(inputs):
+        x = left + column * i + column / 2
+        for j, word in enumerate(said(what.name).rsplit(" ", 1)):
+            drawn.append(f'<text class="b" text-anchor="middle" x="{x}" y="{56 + 15 * j}">{word}</text>')
+    for i, state in enumerate(states):
+        y = TOP + row * i
+        drawn.append(f'<path class="life" d="M12 {y - 6}H{width - 10}"/>')
+        drawn.append(f'<text class="b" x="16" y="{y + 15}">{said(state.name)}</text>')
+        for j, what in enumerate(inputs):
+            if (state, what) in module.TABLE:
+                action, then = module.TABLE[state, what]
+                x, stays = left + column * j + column / 2, then is state
+                words = "stays" if stays else said(then.name)
+                kind, done = "dim" if stays else "", "" if action.name == "NOTHING" else said(action.name)
+                drawn.append(f'<text class="{kind}" text-anchor="middle" x="{x}" y="{y + 10}">{words}</text>')
+                drawn.append(f'<text class="dim small" text-anchor="middle" x="{x}" y="{y + 25}">{done}</text>')
+    return page(title, width, height, drawn)
+
+
+def said(name: str) -> str:
+    return name.lower().replace("_", " ")
 
 
 if __name__ == "__main__":
+    for stem, (title, module) in HANDSHAKES.items():
+        Path(__file__).with_name(f"{stem}.svg").write_text(handshake(title, module))
     for source in sorted(Path(__file__).parent.glob("*.txt")):
         source.with_suffix(".svg").write_text(Picture(source.read_text()).svg())

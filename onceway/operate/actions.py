@@ -91,7 +91,7 @@ class Actions:
         entries = known.publishers.named(container, name) if known is not None else []
         if known is None or not entries:
             attached = known.ingress.publishers.values() if known is not None else ()
-            names = [(publisher.container, publisher.name) for publisher in attached]
+            names = [(publisher.brought.container, publisher.brought.name) for publisher in attached]
             raise ControlError(_unknown("publisher", address, container, name, names), 404)
         publishers = known.publishers
         homes = [home for entry in entries if (home := publishers.attached_at(entry)) is not None]

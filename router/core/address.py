@@ -5,6 +5,7 @@ Addresses know nothing of each other. A part knows those parts that its construc
 - `publisher_directory`, `subscription_directory`: what every router knows of publishers and subscriptions;
 - `ingress`: publishers attach here, prove themselves, claim, and go;
 - `streams`: which subscriptions get the stream of a publisher that is attached here;
+- `windows`: how much it may send;
 - `records`: what these publishers have sent and not settled;
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
 - `egress`: subscriptions attach here, are answered, resume, and go.
@@ -43,6 +44,7 @@ from router.core.subscription_directory import SubscriptionDirectory
 from router.core.topic.distribution import TopicDistribution
 from router.core.topic.reception import TopicReception
 from router.core.turns import Turns
+from router.core.windows import Windows
 
 
 class Address(BaseAddress):
@@ -62,7 +64,8 @@ class Address(BaseAddress):
         self.records = Records(self, first_position, self.feeds, self.turns)
         self.feeds.records = self.records
         self.streams = Streams(self, self.records, self.completion)
-        self.ingress = Ingress(self, self.publishers, self.streams, self.turns)
+        self.windows = Windows(self, self.streams)
+        self.ingress = Ingress(self, self.publishers, self.streams, self.turns, self.windows)
         self.queue = Queue(self.records, self.ingress, consumers) if consumers is not None else None
         if self.queue is not None:
             self.timed: TopicReception | Expiring = self.queue.distribution.expiring
@@ -194,12 +197,12 @@ class Address(BaseAddress):
         self.publishers.tick()
         self.streams.tick()
         self.timed.tick()
-        self.ingress.waiting.tick()
+        self.windows.waiting.tick()
         self.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        own = (self.timed, self.ingress.waiting, self.feeds)
+        own = (self.timed, self.windows.waiting, self.feeds)
         parts = (self.subscriptions, self.publishers, self.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 

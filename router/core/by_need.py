@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from router.core.intervals import OPEN, IntervalSet
 from router.core.ports import Needs, Places
+from router.core.subscriber_handshake import NOTHING_NEW
 
 if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
@@ -138,14 +139,14 @@ def needs_of(subscriber: Subscriber) -> Needs | None:
 
 def has_nothing_to_do(subscriber: Subscriber, end: int) -> bool:
     """Says whether it owes nothing before the log's end, holds nothing, and nothing waits for it."""
-    passage = subscriber.passage
+    passage, irregular = subscriber.passage, subscriber.irregular
     return (
-        subscriber.answered
+        subscriber.handshake.state not in NOTHING_NEW
         and subscriber.owes.starts == [end]
-        and not subscriber.unsettled.starts
+        and not subscriber.sent.unsettled.starts
         and not subscriber.skip.starts
-        and not subscriber.irregular
-        and not (subscriber.to_resume or subscriber.released or subscriber.sync_queue or subscriber.resumes_only)
+        and not irregular.by_tag
+        and not (irregular.to_resume or irregular.released or irregular.sync_queue)
         and not subscriber.presettled.batches
         and (passage is None or (passage.partial is None and not passage.passed_by))
     )

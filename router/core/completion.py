@@ -16,6 +16,7 @@ from router.core.finishing import Finishing
 from router.core.intervals import IntervalSet
 from router.core.naming import outgoing_tags
 from router.core.ports import CompletionPort
+from router.core.publisher_handshake import FORWARDING
 
 if TYPE_CHECKING:
     from router.core.directory import SubscriptionEntry
@@ -58,7 +59,7 @@ class Completion:
         self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[BaseFeed, IntervalSet]
     ) -> None:
         """The publisher has settled records, which are about to be forgotten. fed: what stands for them at queues."""
-        if publisher.wants_completion:
+        if publisher.brought.wants_completion:
             one = self.noted.setdefault((publisher, False), Settlement(publisher))
             one.ids.add(first_id, first_id + len(tags))
             one.tags += tags
@@ -70,7 +71,7 @@ class Completion:
         self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
     ) -> None:
         """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
-        if publisher.wants_completion:
+        if publisher.brought.wants_completion:
             one = self.noted.setdefault((publisher, not recorded), Settlement(publisher))
             one.said.append(tag)
             one.tags.append(outgoing)
@@ -110,7 +111,7 @@ class Completion:
 
     def _begin(self, one: Settlement, routers: list[str]) -> None:
         self._open.setdefault(one.publisher, {})[one] = None
-        covered = one.publisher.covered
+        covered = one.publisher.coverage.covered
         for name, entry in self.address.known_subscriptions.items():
             if entry.home is None or name not in covered.get(entry.home, ()):
                 one.holders[name] = None
@@ -167,7 +168,7 @@ class Completion:
         self.core.touch(self.address)  # the address may be empty now
         if self.address.doubts is not None:
             self.address.doubts.completed(publisher, one.tags)
-        if publisher.link_gone is not None:
+        if publisher.handshake.state is FORWARDING:
             return
         port = cast("CompletionPort", publisher.port)
         for start, stop in one.ids:

@@ -43,7 +43,7 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
     subscriber = core.subscribers.get(port)
     if subscriber is None:
         return
-    address = core.addresses[subscriber.address.name]
+    address = core.addresses[subscriber.deliveries.address.name]
     subscriber.data = data = address.data_on_the_wire(data)
     core.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
     missing = core.kinds.everybody(address.name)

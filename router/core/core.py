@@ -20,6 +20,7 @@ from router.core import messages as m
 from router.core.address import Address
 from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
 from router.core.declarations import settings_digest
+from router.core.held import Batch
 from router.core.holding import NETWORK, octets_of_address
 from router.core.kinds import Kinds
 from router.core.ports import (
@@ -33,7 +34,7 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
-from router.core.publisher import Batch, Phase
+from router.core.publisher_handshake import DROPPED
 from router.core.queue.browsing import Browsing
 from router.core.reasons import tell_why
 from router.core.recovery import RecoveryTimes
@@ -208,7 +209,7 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.heard()
-            queue = self.addresses[subscriber.address.name].queue
+            queue = self.addresses[subscriber.deliveries.address.name].queue
             if queue is not None:
                 queue.reception.heard(subscriber)
             self.drain()
@@ -246,7 +247,7 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber is None:
             return None
-        self.addresses[subscriber.address.name].egress.detach(subscriber, closed, expiring)
+        self.addresses[subscriber.deliveries.address.name].egress.detach(subscriber, closed, expiring)
         self.drain()
         return subscriber.term
 
@@ -292,7 +293,7 @@ class Core(BaseCore):
     def without_outcome(self, port: PublisherPort) -> int:
         """Returns how many deliveries of this publisher have no outcome yet."""
         publisher = self.publishers.get(port)
-        return publisher.undone + publisher.held_count if publisher is not None else 0
+        return publisher.sent.undone + publisher.held.count if publisher is not None else 0
 
     def undecided(self, port: SubscriberPort) -> int:
         """Returns how many deliveries were sent to this subscriber and have no outcome yet."""
@@ -421,8 +422,8 @@ class Core(BaseCore):
             return
         windows, self._windows = self._windows, {}
         for publisher in windows:
-            if publisher.phase is not Phase.DROPPED:
-                publisher.ingress.tell_window(publisher)
+            if publisher.handshake.state is not DROPPED:
+                publisher.ingress.windows.tell(publisher)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
 

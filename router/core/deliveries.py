@@ -96,7 +96,7 @@ class Deliveries(BaseDeliveries):
         if message.expected is not m.UNKNOWN:
             listed = {tag for entries in message.entries for tag in entries.tags}
             listed.update(message.expected)
-            for delivery in list(subscriber.irregular.get(message.publisher, {}).values()):
+            for delivery in subscriber.irregular.of(message.publisher):
                 if delivery.tag not in listed and delivery.within(message.incarnation):
                     self.settle_irregular(subscriber, delivery)
         self.reception.take_entries(subscriber, sender, message)
@@ -118,7 +118,7 @@ class Deliveries(BaseDeliveries):
         self, subscriber: Subscriber, sender: str, position: int, token: bool, tag: bytes, payload: bytes | None,
         message_format: int,
     ) -> None:  # fmt: skip
-        delivery = subscriber.find(tag)
+        delivery = subscriber.irregular.find(tag)
         if delivery is None:
             unwanted = None
             if subscriber.selecting is not None and payload is not None:
@@ -128,12 +128,12 @@ class Deliveries(BaseDeliveries):
                 delivery.rejected = unwanted is REJECTED
             else:
                 delivery = Irregular(tag, State.QUEUED, payload, message_format)
-                subscriber.send_later(delivery)
-            subscriber.enter(delivery)
+                subscriber.irregular.send_later(delivery)
+            subscriber.irregular.enter(delivery)
         else:
             subscriber.unbind(delivery)
             if subscriber.fill(delivery, payload, message_format):
-                subscriber.send_later(delivery)
+                subscriber.irregular.send_later(delivery)
             elif payload is not None:
                 if subscriber.passage is not None:
                     subscriber.passage.find(delivery, -1, payload, message_format)
@@ -142,7 +142,7 @@ class Deliveries(BaseDeliveries):
                 return
         delivery.ingress = sender
         delivery.ingress_position = position
-        subscriber.by_sync.setdefault(sender, {})[position] = delivery
+        subscriber.irregular.by_sync.setdefault(sender, {})[position] = delivery
         if token:
             if delivery.state is State.ACCEPTED:
                 rejected = int(delivery.rejected)
@@ -168,12 +168,12 @@ class Deliveries(BaseDeliveries):
             self.reception.given_back(subscriber, first, last, outcome, settled)
             return
         accepted: list[Range] = []
-        plain = outcome is ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.bound)
-        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
+        plain = outcome is ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.irregular.bound)
+        for run, low, high in subscriber.sent.ids.pieces(first, last + 1):
             if plain:
                 accepted += subscriber.owes.remove(run.start + low, run.start + high)
                 continue
-            for start, stop in subscriber.unsettled.overlap(run.start + low, run.start + high):
+            for start, stop in subscriber.sent.unsettled.overlap(run.start + low, run.start + high):
                 removed = subscriber.owes.remove(start, stop)
                 if outcome is REJECTED:
                     self._reject(subscriber, removed)
@@ -181,19 +181,20 @@ class Deliveries(BaseDeliveries):
                 if subscriber.settles_on_accept and not settled:
                     subscriber.settle_on_wire(start, stop, run.first_id + start - run.start)
                 if subscriber.settles_on_accept or settled:
-                    subscriber.settled_on_wire.add(start, stop)
+                    subscriber.sent.settled_on_wire.add(start, stop)
         if accepted:
             if outcome is ACCEPTED:
                 self.counters.subscriber_accepted += count(accepted)
             self.reception.release_tokens(accepted, subscriber)
-        if subscriber.by_delivery_id:
+        if subscriber.irregular.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
                 self.accept_irregular(subscriber, delivery, outcome is REJECTED, settled)
 
     def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
-        if last - first < len(subscriber.by_delivery_id):
-            return [subscriber.by_delivery_id[i] for i in range(first, last + 1) if i in subscriber.by_delivery_id]
-        return [subscriber.by_delivery_id[i] for i in sorted(subscriber.by_delivery_id) if first <= i <= last]
+        known = subscriber.irregular.by_delivery_id
+        if last - first < len(known):
+            return [known[i] for i in range(first, last + 1) if i in known]
+        return [known[i] for i in sorted(known) if first <= i <= last]
 
     def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None:
         """One delivery is accepted: its tokens are released (protocol 6.3)."""
@@ -209,7 +210,7 @@ class Deliveries(BaseDeliveries):
         if delivery.delivery_id >= 0 and (settled or subscriber.settles_on_accept):
             if not settled:
                 subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
-            subscriber.clear_delivery_id(delivery)
+            subscriber.irregular.clear_delivery_id(delivery)
 
     def _release_tokens_of(self, subscriber: Subscriber, delivery: Irregular) -> None:
         if delivery.position >= 0:
@@ -227,7 +228,7 @@ class Deliveries(BaseDeliveries):
 
     def _reject(self, subscriber: Subscriber, ranges: list[Range]) -> None:
         for start, stop in ranges:
-            subscriber.rejected.add(start, stop)
+            subscriber.sent.rejected.add(start, stop)
             self.counters.subscriber_rejected += stop - start
             for position in range(start, stop):
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
@@ -279,24 +280,24 @@ class Deliveries(BaseDeliveries):
                         freed.append(subscriber)
                     if early:
                         subscriber.owes.remove(low, high)
-                    if subscriber.unsettled.starts:
+                    if subscriber.sent.unsettled.starts:
                         subscriber.settle_positions(low, high)
-                    if subscriber.bound:
+                    if subscriber.irregular.bound:
                         self._settle_bound(subscriber, low, high)
                 self.core.payload_bytes -= self.log.forget(run, low, high)
                 for subscriber in freed:
                     subscriber.pump()
             for subscriber in holders:
-                if subscriber.by_sync:
+                if subscriber.irregular.by_sync:
                     self._settle_entries(subscriber, sender, start, stop)
 
     def _settle_bound(self, subscriber: Subscriber, start: int, stop: int) -> None:
-        for delivery in [d for at, d in sorted(subscriber.bound.items()) if start <= at < stop]:
+        for delivery in [d for at, d in sorted(subscriber.irregular.bound.items()) if start <= at < stop]:
             self.settle_irregular(subscriber, delivery)
         subscriber.pump()
 
     def _settle_entries(self, subscriber: Subscriber, sender: str, start: int, stop: int) -> None:
-        entries = subscriber.by_sync.get(sender)
+        entries = subscriber.irregular.by_sync.get(sender)
         if entries:
             positions = range(start, stop) if stop - start < len(entries) else sorted(entries)
             for position in positions:
@@ -311,7 +312,7 @@ class Deliveries(BaseDeliveries):
             return
         for subscriber in list(self.subscribers.values()):
             for tag in message.tags:
-                delivery = subscriber.find(tag)
+                delivery = subscriber.irregular.find(tag)
                 if delivery is not None:
                     self.settle_irregular(subscriber, delivery)
             subscriber.pump()
@@ -324,7 +325,7 @@ class Deliveries(BaseDeliveries):
         for subscriber in list(self.subscribers.values()):
             synced = subscriber.synced.get(message.publisher) == (sender, message.term)
             if synced or not subscriber.has_link:
-                for delivery in list(subscriber.irregular.get(message.publisher, {}).values()):
+                for delivery in list(subscriber.irregular.by_tag.get(message.publisher, {}).values()):
                     bound = delivery.position >= 0 or delivery.ingress is not None
                     if not bound and delivery.within(message.incarnation):
                         self.settle_irregular(subscriber, delivery)
@@ -338,7 +339,7 @@ class Deliveries(BaseDeliveries):
             return
         self.counters.subscriber_settled += 1
         self._release_tokens_of(subscriber, delivery)
-        in_place = delivery.position in subscriber.filled_placeholders
+        in_place = delivery.position in subscriber.irregular.filled
         if subscriber.partial is not None and subscriber.partial.delivery is delivery:
             assert subscriber.passage is not None
             subscriber.passage.abort()
@@ -347,21 +348,21 @@ class Deliveries(BaseDeliveries):
         self.forget(subscriber, delivery)
         if delivery.state in (State.QUEUED, State.RELEASED, State.REMOVED):
             delivery.state = State.REMOVED
-        elif not subscriber.answered:
+        elif not subscriber.handshake.answered:
             # The map will not list it. If a SYNC has filled it, its place in the queue is skipped.
             delivery.resume = Resume.NOTHING
         elif delivery.resume is Resume.SETTLED:
             pass  # it waits to be resumed as such
         elif delivery.resume is not Resume.NOTHING:
             if delivery.resume is Resume.PLACEHOLDER or in_place:
-                subscriber.resume_later(delivery)
+                subscriber.irregular.resume_later(delivery)
             delivery.resume = Resume.SETTLED
         elif delivery_id >= 0:
             subscriber.port.settle(delivery_id, delivery_id)
-        elif subscriber.listing_incomplete and delivery.from_map:
+        elif subscriber.handshake.leaves_out and delivery.from_map:
             # protocol 7.7: it was not listed and has no delivery-id here; after the next attach no router would know it
             delivery.resume = Resume.SETTLED
-            subscriber.resume_later(delivery)
+            subscriber.irregular.resume_later(delivery)
 
     def forget(self, subscriber: Subscriber, delivery: Irregular) -> None:
         """Nothing is known of it any more."""
@@ -376,11 +377,12 @@ class Deliveries(BaseDeliveries):
         for name, subscriber in subscribers.items():
             assert subscriber.name == name
             subscriber.check_invariants()
-            assert all(router == core.name or router in core.up for router in (*subscriber.joined, *subscriber.waiting))
+            routers = (*subscriber.handshake.joined, *subscriber.handshake.missing)
+            assert all(router == core.name or router in core.up for router in routers)
             for publisher_id, (home, term) in subscriber.synced.items():
                 entry = publishers[publisher_id]
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
-            for publisher_id in subscriber.irregular:
+            for publisher_id in subscriber.irregular.by_tag:
                 assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
         if self.by_need is not None:
             self.by_need.check_invariants(subscribers.values(), self.log.end)
@@ -393,7 +395,7 @@ class Deliveries(BaseDeliveries):
             assert all(subscribers.get(each.name) is each for each in special)
             plain = [each for each in subscribers.values() if each not in special]
             assert all(each.synced.get(entry.publisher_id) == (entry.home, entry.term) for each in plain)
-            assert not any(entry.publisher_id in each.irregular for each in plain)
+            assert not any(entry.publisher_id in each.irregular.by_tag for each in plain)
 
     def status(self) -> dict[str, object]:
         return {

@@ -14,7 +14,7 @@ from router.core import messages as m
 from router.core.base import BaseAddress
 from router.core.counters import BROKEN
 from router.core.deliveries import Deliveries
-from router.core.directory import Gap, SubscriptionEntry
+from router.core.directory import SubscriptionEntry
 from router.core.irregular import Entered, Irregular, Resume, State
 from router.core.keeping import KeptLink
 from router.core.kept_maps import Kept
@@ -24,6 +24,17 @@ from router.core.naming import INCARNATIONS, NO_TERM, incarnation_of
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.queue.reception import QueueReception
 from router.core.subscriber import BEYOND_ALL, BaseEgress, Subscriber
+from router.core.subscriber_handshake import (
+    ALL_LISTED,
+    DROP,
+    JOINED,
+    LOST,
+    MARK,
+    REFUSE,
+    SOME_LISTED,
+    TOLD,
+    UNDECIDED_LEFT,
+)
 from router.names import (
     DETACH_FORCED,
     EPOCH,
@@ -111,7 +122,7 @@ class Egress(BaseEgress):
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
         subscriber = Subscriber(self.deliveries, port, attach, term, entry is not None and entry.declared)
-        subscriber.brought_map = presented is not None
+        subscriber.handshake.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
         self.deliveries.reception.attached(subscriber)
@@ -120,9 +131,9 @@ class Egress(BaseEgress):
             special[subscriber] = None
         self._enter_map(subscriber, entered)
         attach.unsettled = attach.entered = None  # the port keeps the attach
-        attach.timeout_s = subscriber.granted_s
-        subscriber.waiting = core.kinds.everybody(address.name)
-        for router in subscriber.waiting:
+        attach.timeout_s = subscriber.wait.granted_s
+        subscriber.handshake.missing = core.kinds.everybody(address.name)
+        for router in subscriber.handshake.missing:
             self._send_join(subscriber, router)
 
     def _undeclared(self, name: m.SubscriptionName) -> str:
@@ -150,16 +161,17 @@ class Egress(BaseEgress):
     def _decide_kind(self, subscriber: Subscriber, attach: SubscriberAttach, resumes: bool) -> None:
         """The attach is fresh if the client created the subscription by it, resume if the client says that it has
         attached before, else either (protocol 7.1)."""
-        subscriber.history = subscriber.brought_map
+        handshake = subscriber.handshake
+        handshake.history = subscriber.handshake.brought_map
         if attach.born is not None:
             subscriber.born = (attach.born, "")
         if attach.born is not None and attach.born == attach.epoch:
-            subscriber.kind = m.JoinKind.FRESH
+            handshake.kind = m.JoinKind.FRESH
         elif attach.born is not None or resumes:
-            subscriber.kind = m.JoinKind.RESUME
-            subscriber.history = not attach.only_in_time
+            handshake.kind = m.JoinKind.RESUME
+            handshake.history = not attach.only_in_time
         else:
-            subscriber.kind = m.JoinKind.EITHER
+            handshake.kind = m.JoinKind.EITHER
 
     def _enter_map(self, subscriber: Subscriber, entered: Entered) -> None:
         """Takes over what the client's map says, but for what is superseded (protocol 7.2)."""
@@ -167,9 +179,9 @@ class Egress(BaseEgress):
             entered = self.consumers.held(subscriber, entered)
         for prefix, deliveries in entered.items():
             if not self._is_superseded(prefix):
-                known = subscriber.irregular.get(prefix[:8])
+                known = subscriber.irregular.by_tag.get(prefix[:8])
                 if known is None:
-                    subscriber.irregular[prefix[:8]] = deliveries
+                    subscriber.irregular.by_tag[prefix[:8]] = deliveries
                 else:
                     known.update(deliveries)
 
@@ -184,7 +196,7 @@ class Egress(BaseEgress):
 
     def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
         kind, history = self._how_to_join(subscriber)
-        if subscriber.answered and kind is m.JoinKind.RESUME and self.core.speaks(router) >= m.since(m.Told):
+        if subscriber.handshake.answered and kind is m.JoinKind.RESUME and self.core.speaks(router) >= m.since(m.Told):
             kind = m.JoinKind.STAYED
         self.core.send_to(
             router,
@@ -195,18 +207,18 @@ class Egress(BaseEgress):
                 subscriber.term,
                 kind,
                 history,
-                self._orphan_timeout(subscriber),
+                subscriber.wait.as_orphan(),
                 heard,
                 self._life(subscriber),
                 subscriber.data,
             ),
         )
-        if kind is m.JoinKind.STAYED and subscriber.gap is Gap.TOLD:
+        if kind is m.JoinKind.STAYED and subscriber.handshake.state is TOLD:
             self.core.send_to(router, m.Told(self.address.name, subscriber.name, subscriber.term))
 
     def _life(self, subscriber: Subscriber) -> float:
         """Returns how long ago the subscription was created, at most (protocol 7.2)."""
-        if subscriber.kind is m.JoinKind.FRESH and not subscriber.answered:
+        if subscriber.handshake.kind is m.JoinKind.FRESH and not subscriber.handshake.answered:
             return 0.0
         entry = self.address.known_subscriptions.get(subscriber.name)
         if entry is None or (subscriber.born is not None and entry.born != subscriber.born):
@@ -216,15 +228,9 @@ class Egress(BaseEgress):
     def _how_to_join(self, subscriber: Subscriber) -> tuple[m.JoinKind, bool]:
         """Returns the kind of a JOIN and whether it asks for history: after the answer always resume, with history
         (protocol 4.2)."""
-        if subscriber.answered:
+        if subscriber.handshake.answered:
             return m.JoinKind.RESUME, True
-        return subscriber.kind, subscriber.history
-
-    def _orphan_timeout(self, subscriber: Subscriber) -> float:
-        """Returns the timeout of its orphan if its router dies (protocol 7.2, 8.3)."""
-        if subscriber.expiry_policy == "never":
-            return subscriber.longest_s
-        return subscriber.granted_s
+        return subscriber.handshake.kind, subscriber.handshake.history
 
     def on_joined(self, sender: str, message: m.Joined) -> None:
         """A router knows of the subscription, or says that it is broken or stale (protocol 7.3)."""
@@ -232,19 +238,20 @@ class Egress(BaseEgress):
         if subscriber is None or subscriber.term != message.term:
             return
         if message.result in (m.JoinResult.OK, m.JoinResult.UNHEARD):
-            subscriber.known = subscriber.known or message.known
+            handshake = subscriber.handshake
+            handshake.known = handshake.known or message.known
             if message.mark is not None:
                 if self._mark_comes_late(subscriber, message.mark):
                     self.drop(subscriber, DETACH_FORCED, None)
                     return
-                subscriber.marks[message.mark] = None
+                handshake.marks[message.mark] = None
                 if message.mark == subscriber.term:
-                    subscriber.gap = max(subscriber.gap, Gap.UNTOLD)
-            subscriber.joined[sender] = None
+                    handshake.receive(MARK)
+            handshake.joined[sender] = None
             if message.result is m.JoinResult.UNHEARD:
                 self._send_join(subscriber, sender, heard=True)
                 return
-            subscriber.waiting.pop(sender, None)
+            handshake.missing.pop(sender, None)
             self.check_answered(subscriber)
         elif message.result is m.JoinResult.BROKEN:
             self.drop(subscriber, SUBSCRIPTION_BROKEN, None)
@@ -254,53 +261,58 @@ class Egress(BaseEgress):
     def _mark_comes_late(self, subscriber: Subscriber, mark: Term) -> bool:
         """Says whether a mark arrives after the attach was answered without its router. Only the client knows whether
         it has seen the mark in another answer, so it must attach again (protocol 7.3)."""
-        return subscriber.answered and mark not in subscriber.marks
+        return subscriber.handshake.answered and mark not in subscriber.handshake.marks
 
     def check_answered(self, subscriber: Subscriber) -> None:
         """Answers the attach when all routers have JOINED, or gone down (protocol 7.6)."""
+        handshake = subscriber.handshake
         if (
-            subscriber.waiting
-            or subscriber.answered
+            subscriber.handshake.missing
+            or subscriber.handshake.answered
             or not subscriber.has_link
             or self.subscribers.get(subscriber.name) is not subscriber
             or self._awaits_others()
         ):
             return
-        subscriber.answered = True
-        if subscriber.resumed and subscriber.kind is not m.JoinKind.FRESH:
+        handshake.receive(JOINED)
+        if handshake.resumed and handshake.kind is not m.JoinKind.FRESH:
             self.address.counters.subscriptions_resumed += 1
         listed = self._listed(subscriber)
         # protocol 7.7: undecided deliveries first; if not all fit, the next attach lists others.
         final = State.ACCEPTED
         undecided = [delivery for delivery in listed if delivery.state is not final]
         decided = [delivery for delivery in listed if delivery.state is final]
-        ordered = undecided + decided
+        left_out = (undecided + decided)[self._answer(subscriber, undecided, decided) :]
+        # Accepted deliveries can wait until other subscriptions accept them, which may wait for undecided ones here.
+        resumes_only = any(delivery.state is not final for delivery in left_out)
+        handshake.receive(UNDECIDED_LEFT if resumes_only else SOME_LISTED if left_out else ALL_LISTED)
+        for delivery in left_out:  # protocol 7.7: a delivery absent from the listing is not settled
+            delivery.resume = Resume.NOTHING
+        plain, settled = Resume.PLAIN, Resume.SETTLED
+        filled = Resume.FILLED if resumes_only else plain  # else it would wait among new deliveries
+        resumed = [d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled]
+        subscriber.irregular.resume_later(*resumed)
+        subscriber.pump()
+        self.deliveries.rest(subscriber)
+
+    def _answer(self, subscriber: Subscriber, undecided: list[Irregular], decided: list[Irregular]) -> int:
+        """Returns how many are listed, the undecided first."""
         listing: dict[bytes, MapState] | None = None
-        if subscriber.brought_map:
+        if subscriber.handshake.brought_map:
             accepted, rejected = MapState.ACCEPTED, MapState.REJECTED
             listing = dict.fromkeys([delivery.tag for delivery in undecided], MapState.UNDECIDED)
             listing.update([(delivery.tag, rejected if delivery.rejected else accepted) for delivery in decided])
-        told = subscriber.port.answer(
+        handshake = subscriber.handshake
+        return subscriber.port.answer(
             SubscriberAnswer(
                 subscriber.term,
                 listing,
-                subscriber.resumed,
-                sorted(subscriber.marks),
-                subscriber.granted_s,
-                subscriber.expiry_policy,
+                handshake.resumed,
+                sorted(handshake.marks),
+                subscriber.wait.granted_s,
+                subscriber.wait.policy,
             )
         )
-        # protocol 7.7: a delivery absent from the listing is not settled
-        subscriber.listing_incomplete = told < len(listed)
-        # Accepted deliveries can wait until other subscriptions accept them, which may wait for undecided ones here.
-        subscriber.resumes_only = any(delivery.state is not State.ACCEPTED for delivery in ordered[told:])
-        for delivery in ordered[told:]:
-            delivery.resume = Resume.NOTHING
-        plain, settled = Resume.PLAIN, Resume.SETTLED
-        filled = Resume.FILLED if subscriber.resumes_only else plain  # else it would wait among new deliveries
-        subscriber.resume_later(*[d for d in listed if d.resume is plain or d.resume is settled or d.resume is filled])
-        subscriber.pump()
-        self.deliveries.rest(subscriber)
 
     def _awaits_others(self) -> bool:
         """Says whether a HELLO is missing from a router in session with an established one: that router is reachable,
@@ -315,9 +327,9 @@ class Egress(BaseEgress):
     def _listed(self, subscriber: Subscriber) -> list[Irregular]:
         """Returns every delivery of the map that is not known to be settled, also those whose publisher is away
         (protocol 7.6)."""
-        if not subscriber.brought_map:
+        if not subscriber.handshake.brought_map:
             return []
-        return [d for known in subscriber.irregular.values() for d in known.values() if d.from_map]
+        return [d for known in subscriber.irregular.by_tag.values() for d in known.values() if d.from_map]
 
     # ------------------------------------------------------------------------------------------------------- publishers
 
@@ -339,7 +351,7 @@ class Egress(BaseEgress):
         entry = self.address.known_publishers.get(publisher_id)
         for subscriber in self.subscribers.values():
             subscriber.synced.pop(publisher_id, None)
-            known = subscriber.irregular.get(publisher_id)
+            known = subscriber.irregular.by_tag.get(publisher_id)
             if known:
                 for delivery in list(known.values()):
                     if delivery.state in (State.QUEUED, State.RELEASED):
@@ -350,10 +362,10 @@ class Egress(BaseEgress):
                             delivery.resume = Resume.PLACEHOLDER
                             delivery.payload = None
                         subscriber.unbind(delivery)
-                if subscriber.sync_queue:
+                if subscriber.irregular.sync_queue:
                     waiting = (Resume.FILLED, Resume.SETTLED)
-                    subscriber.sync_queue = deque(
-                        d for d in subscriber.sync_queue if d.state is State.QUEUED or d.resume in waiting
+                    subscriber.irregular.sync_queue = deque(
+                        d for d in subscriber.irregular.sync_queue if d.state is State.QUEUED or d.resume in waiting
                     )
             if entry is not None:
                 subscriber.classify(entry)
@@ -366,14 +378,14 @@ class Egress(BaseEgress):
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
-        return any(publisher_id in subscriber.irregular for subscriber in self.subscribers.values())
+        return any(publisher_id in subscriber.irregular.by_tag for subscriber in self.subscribers.values())
 
     def settle_incarnations(self, publisher_id: bytes, first: int, stop: int = BEYOND_ALL) -> None:
         """Settles the deliveries of the incarnations first..stop-1: of those before a later one (protocol 5.5, 5.6), or
         of which the publisher was away for too long (protocol 8.4). All of the publisher must be in doubt
         (`ingress_lost`)."""
         for subscriber in list(self.subscribers.values()):
-            known = subscriber.irregular.get(publisher_id)
+            known = subscriber.irregular.by_tag.get(publisher_id)
             if known:
                 for delivery in list(known.values()):
                     if first <= incarnation_of(delivery.tag) < stop:
@@ -388,7 +400,7 @@ class Egress(BaseEgress):
         for subscriber in list(self.subscribers.values()):
             here = self._synced_by_pub(subscriber, sender, message)
             infer = expected is not None and self._may_infer(subscriber, sender)
-            known = subscriber.irregular.get(message.publisher, {})
+            known = subscriber.irregular.by_tag.get(message.publisher, {})
             for delivery in list(known.values()):
                 if incarnation_of(delivery.tag) < message.incarnation or (
                     infer
@@ -407,12 +419,12 @@ class Egress(BaseEgress):
     def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
         """Says whether the PUB makes it synced, even with an unknown set: the sender covers subscriptions that it has
         joined (protocol 5.5)."""
-        return sender in subscriber.joined and message.expected is not None
+        return sender in subscriber.handshake.joined and message.expected is not None
 
     def _may_infer(self, subscriber: Subscriber, sender: str) -> bool:
         """Says whether deliveries absent from the PUB are settled: not if the sender has not joined the subscription,
         and so does not know what it holds (protocol 5.5)."""
-        return sender in subscriber.joined or not subscriber.has_link
+        return sender in subscriber.handshake.joined or not subscriber.has_link
 
     # ------------------------------------------------------------------------------------------------------- going away
 
@@ -422,12 +434,12 @@ class Egress(BaseEgress):
         expiring: the subscription's timeout starts now (protocol 8.3).
         """
         self.kept.subscribers.pop(subscriber.port, None)
-        if closed or (expiring and subscriber.expiry_policy != "never" and subscriber.granted_s <= 0):
+        subscriber.handshake.receive(LOST)
+        wait = subscriber.wait
+        if closed or (expiring and wait.policy != "never" and wait.granted_s <= 0):
             self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
             return
-        timeout = subscriber.longest_s
-        if expiring and subscriber.expiry_policy != "never":
-            timeout = min(timeout, subscriber.granted_s)
+        timeout = wait.as_orphan(expiring=expiring)
         self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
 
     def timeout_begins(self, attach: SubscriberAttach, term: Term) -> None:
@@ -446,11 +458,11 @@ class Egress(BaseEgress):
         info = {EPOCH: known[0]} if known is not None else {}
         description = WHY.get(condition, why_broken)
         # protocol 5.3: a plain client needs to be told that it is closed
-        closed = condition != STOLEN or not (subscriber.brought_epoch or subscriber.brought_map)
-        if subscriber.answered:
-            subscriber.port.detach(condition, description, info, closed)
-        else:
+        closed = condition != STOLEN or not (subscriber.handshake.brought_epoch or subscriber.handshake.brought_map)
+        if subscriber.handshake.receive(DROP) is REFUSE:
             subscriber.port.refuse(condition, description, info)
+        else:
+            subscriber.port.detach(condition, description, info, closed)
         if condition == SUBSCRIPTION_BROKEN:
             text = "subscription {container}/{link} to {address} broken: {description}"
             container, link = subscriber.name
@@ -472,11 +484,12 @@ class Egress(BaseEgress):
     def give_up(self, subscriber: Subscriber, why: str) -> None:
         """Its link is in the middle of a large delivery that does not go on (protocol 6.12.16)."""
         self.kept.subscribers.pop(subscriber.port, None)
+        subscriber.handshake.receive(DROP)
         subscriber.port.detach(DETACH_FORCED, why, {}, False)
         self._orphan(subscriber)
 
     def _orphan(self, subscriber: Subscriber) -> None:
-        timeout = self._orphan_timeout(subscriber)
+        timeout = subscriber.wait.as_orphan()
         self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
 
     def _remove_link(self, subscriber: Subscriber, announcement: m.Orphan | m.Leave) -> None:
@@ -508,8 +521,8 @@ class Egress(BaseEgress):
     def router_up(self, router: str) -> None:
         """Sends the peer a JOIN for each subscription; open barriers wait for the peer, too (protocol 4.2)."""
         for subscriber in self.subscribers.values():
-            if not subscriber.answered:
-                subscriber.waiting[router] = None
+            if not subscriber.handshake.answered:
+                subscriber.handshake.missing[router] = None
             if subscriber.has_link:
                 self._send_join(subscriber, router)
 
@@ -518,21 +531,22 @@ class Egress(BaseEgress):
         if self.consumers is not None:
             self.consumers.router_down(router)
         for subscriber in list(self.subscribers.values()):
-            asked_in_vain = router in subscriber.waiting and router not in subscriber.joined
-            subscriber.joined.pop(router, None)
-            subscriber.waiting.pop(router, None)
-            if asked_in_vain and subscriber.over_at is not None:
+            handshake = subscriber.handshake
+            asked_in_vain = router in handshake.missing and router not in handshake.joined
+            handshake.joined.pop(router, None)
+            handshake.missing.pop(router, None)
+            if asked_in_vain and handshake.over_at is not None:
                 self._may_have_missed(subscriber)
             self.check_answered(subscriber)
 
     def _may_have_missed(self, subscriber: Subscriber) -> None:
         """Its wait was over, and a router has gone before it could say what it had accepted without it
         (protocol 7.2)."""
-        if subscriber.kind is m.JoinKind.RESUME:
+        if subscriber.handshake.kind is m.JoinKind.RESUME:
             self.drop(subscriber, SUBSCRIPTION_BROKEN, None)
         else:
             entry = self.address.known_subscriptions.get(subscriber.name)
             if entry is not None and entry.term == subscriber.term:
                 entry.missed(subscriber.term)
-            subscriber.marks[subscriber.term] = None
-            subscriber.gap = Gap.UNTOLD
+            subscriber.handshake.marks[subscriber.term] = None
+            subscriber.handshake.receive(MARK)

@@ -13,10 +13,12 @@ from typing import Final
 
 from router.core.base import BaseAddress
 from router.core.completion import Completion
+from router.core.held import Batch
 from router.core.intervals import IntervalSet
 from router.core.naming import derive_publisher_id
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term, Waiting
-from router.core.publisher import BaseFeed, BaseRecords, Batch, Publisher
+from router.core.publisher import BaseFeed, BaseRecords, Publisher
+from router.core.publisher_handshake import Input
 from router.names import EPOCH, STOLEN
 
 LINGER_S: Final = 60.0
@@ -50,17 +52,18 @@ class Feed(BaseFeed):
         core.address(self.queue).attach_publisher(
             self,
             PublisherAttach(
-                of.container,
+                of.brought.container,
                 of.publisher_id.hex(),
                 self.queue,
                 unsettled=UNIQUE_TAGS,
                 term=of.term,
-                wants_completion=of.wants_completion,
+                wants_completion=of.brought.wants_completion,
             ),
         )
         own = self.own
         if own is not None:
-            own.brought_epoch, own.here, own.proof_outdated = of.brought_epoch, of.here, True
+            own.handshake.brought_epoch = of.handshake.brought_epoch
+            own.ingress.receive(own, Input.JOIN)  # so that it is not claimed by this attach
             own.ingress.proved(own)
             for tag in self.early_tags:
                 own.ingress.settled_tag(own, tag)
@@ -97,7 +100,7 @@ class Feed(BaseFeed):
         """Settles at the queue."""
         own = self.own
         for first, stop in self.to_settle.take():
-            live = own.live.overlap(first, stop) if own is not None else []
+            live = own.sent.live.overlap(first, stop) if own is not None else []
             if own is not None:
                 own.records.publisher_settled(own, first, stop - 1)
             for low, high in IntervalSet(live).missing([(first, stop)]):  # it was not ready
@@ -118,7 +121,7 @@ class Feed(BaseFeed):
     def ask(self) -> None:
         """The publisher of the topic is asked."""
         of = self.publisher
-        of.needs_question[self] = of.questions_asked + 1
+        of.questions.need(self)
         of.ingress.wants_proof(of)
 
     def answered(self) -> None:
@@ -234,7 +237,7 @@ class Feeds:
             if found is None or not found.known_publishers or queue in self.of.get(publisher, {}):
                 continue
             known = found.known_publishers.get(
-                derive_publisher_id(publisher.container, publisher.publisher_id.hex(), queue, True)
+                derive_publisher_id(publisher.brought.container, publisher.publisher_id.hex(), queue, True)
             )
             if known is not None and known.real:
                 self._attach(publisher, queue)
@@ -256,8 +259,8 @@ class Feeds:
         records = self.records
         for publisher in list(self.address.attached_publishers.values()):
             if publisher.ready:
-                for first, last in list(publisher.live):
-                    for start, stop, message_format in publisher.positions(first, last):
+                for first, last in list(publisher.sent.live):
+                    for start, stop, message_format in publisher.sent.positions(first, last):
                         for a, b in records.undone.overlap(start, stop):
                             payloads = [each or b"" for each in records.log.payloads(a, b)]
                             again = Batch(0, records.log.tags(a, b), payloads, False, message_format)

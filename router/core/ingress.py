@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import Final, cast
+from typing import Final
 
 from router.config import is_dynamic
 from router.core import messages as m
 from router.core.base import BaseAddress
 from router.core.directory import PublisherEntry
+from router.core.held import Batch
 from router.core.naming import derive_publisher_id, outgoing_tags, refused_epoch, tag_prefix
-from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
-from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, BaseIngress, Batch, Phase, Publisher
+from router.core.ports import Part, PublisherAttach, PublisherPort, Term, UniqueTags
+from router.core.publisher import DETACHED_PORT, BaseIngress, Brought, Publisher
 from router.core.publisher_directory import PublisherDirectory
+from router.core.publisher_handshake import READY, Action, Input
 from router.core.streams import Streams
 from router.core.turns import Turns
-from router.core.waiting import WaitingPublishers
+from router.core.windows import Windows
 from router.names import (
     DETACH_FORCED,
     EPOCH,
@@ -35,16 +37,16 @@ from router.names import (
 )
 from router.policies import owner_of
 
-# Where half of its window is free, a publisher may use one part in so many of its credit before it is told again.
-SLACK: Final = 8
 FORGOTTEN: Final = "an operator has had this publisher forgotten"
 
 
 class Ingress(BaseIngress):
     """Publishers of one address at this router."""
 
-    def __init__(self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns) -> None:
-        super().__init__(address.known_subscriptions)
+    def __init__(
+        self, address: BaseAddress, directory: PublisherDirectory, streams: Streams, turns: Turns, windows: Windows
+    ) -> None:
+        super().__init__(address.known_subscriptions, windows)
         self.directory = directory
         self.streams = streams
         self.turns = turns
@@ -53,7 +55,6 @@ class Ingress(BaseIngress):
         self.proving = address.proving
         self.address = address
         self.core = address.core
-        self.waiting = WaitingPublishers(address)
 
     def handlers(self) -> m.Handlers:
         return {m.PubAck: self.on_puback, m.Again: self.on_again}
@@ -87,7 +88,8 @@ class Ingress(BaseIngress):
                 port.answer_map_part()
                 return
         resumes = bool(presented)  # an empty map resumes nothing: with the old incarnation its tags could be used again
-        if known and self._was_forgotten(known, attach.incarnation, unique, resumes):
+        brought = Brought(attach, resumes=resumes)
+        if known and self._was_forgotten(known, brought):
             port.refuse(PUBLISHER_EXPIRED, FORGOTTEN, {})
             return
         if resumes and attach.incarnation is None:
@@ -101,13 +103,12 @@ class Ingress(BaseIngress):
                 port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
                 return
         term = self._choose_term(attach, publisher_id, known.term if known else None)
-        publisher = Publisher(self, self.records, port, attach, publisher_id, term)
-        publisher.unsettled_window = publisher.unsettled_window or core.config.unsettled_window
+        publisher = Publisher(self, self.records, port, brought, publisher_id, term)
+        publisher.window.most_unsettled = publisher.window.most_unsettled or core.config.unsettled_window
         publisher.timeout_s = address.config.publisher_expires_s
-        publisher.resumes = resumes
         in_time = known is not None and not known.closed and not known.expired(core.now)
-        publisher.was_known = in_time and publisher.may_resend
-        publisher.presented = presented or {}
+        publisher.handshake.may_be_late = in_time and brought.may_resend
+        publisher.handshake.presented = presented or {}
         attach.unsettled = None  # the port keeps the attach
         if resumes:
             address.counters.publishers_resumed += 1
@@ -119,7 +120,7 @@ class Ingress(BaseIngress):
             answered = 0
         elif answered is None and not resumes:
             answered = publisher.term[0]
-        publisher.asked_together = self._is_asked_together(publisher)
+        publisher.handshake.asked(core.roll_call.together)
         port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
         core.window_changed(publisher)
 
@@ -141,15 +142,15 @@ class Ingress(BaseIngress):
         older = list(self.proving.get(publisher.publisher_id, ()))
         claimed = self.publishers.get(publisher.publisher_id)
         for each in [*older, claimed] if claimed else older:
-            known = max(each.incarnation, each.brought_incarnation or 0)
-            goes_back = publisher.brought_incarnation is not None and publisher.brought_incarnation < known
+            known = max(each.incarnation, each.brought.incarnation or 0)
+            goes_back = publisher.brought.incarnation is not None and publisher.brought.incarnation < known
             if not goes_back and self._is_surely_later(publisher, each):
                 self.drop(each, refused_epoch(publisher.term, each.incarnation))
                 self.core.drain()  # protocol 3.3: messages to oneself go before the rest
 
     def _is_surely_later(self, publisher: Publisher, older: Publisher) -> bool:
         ours, theirs = publisher.connection, older.connection
-        ordered = publisher.brought_epoch and older.brought_epoch
+        ordered = publisher.handshake.brought_epoch and older.handshake.brought_epoch
         if ours is None or theirs is None or (ordered and ours != theirs):
             return ordered and publisher.term > older.term
         return ours >= theirs  # a client attaches on the last connection that it has opened
@@ -159,55 +160,61 @@ class Ingress(BaseIngress):
 
     # --------------------------------------------------------------------------------------------------------- claiming
 
+    def receive(self, publisher: Publisher, what: Input) -> None:
+        """Goes on in the publisher's handshake: does what its table says."""
+        action = publisher.handshake.receive(what)
+        if action is Action.CHECK:
+            self._claim(publisher)
+        elif action is Action.ASK:
+            self.ask(publisher)
+        elif action is Action.CALL:
+            publisher.handshake.call = self.core.roll_call.next
+            self.core.roll_call.want(publisher.handshake.call)
+        elif action is Action.TELL:
+            self._tell_all(publisher)
+        elif action is Action.TAKE:
+            self._become_ready(publisher)
+        elif action is Action.FORWARD_AND_LEAVE or action is Action.FORWARD_AND_CLOSE:
+            self._take_held(publisher)
+            if not publisher.dropped:
+                self.receive(publisher, Input.CLOSED if action is Action.FORWARD_AND_CLOSE else Input.LOST)
+        elif action is Action.LEAVE or action is Action.CLOSE:
+            self._leave(publisher, closed=action is Action.CLOSE)
+        elif action is Action.DROP:
+            self._drop_records(publisher)
+        elif action is Action.DISCARD:
+            self._discard(publisher)
+
     def proved(self, publisher: Publisher) -> None:
         """The publisher claims in the same step as its sign of life arrives (protocol 5.2).
 
         A sign of life counts only for JOINs processed before the message that it answers. Since then the publisher may
         have moved to the router where a newer subscription was, and finished there. In that case it is asked again.
         """
-        if publisher.phase is not Phase.PROVING:
-            return
-        publisher.here = publisher.asked_together
-        if not publisher.proof_outdated:
-            publisher.asked_for_proof = False
-            self._claim(publisher)
-            return
-        publisher.proof_outdated = False
-        publisher.asked_for_proof = True
-        if publisher.here and not publisher.overtaken:
-            publisher.claim_call = self.core.roll_call.next
-            self.core.roll_call.want(publisher.claim_call)
-        else:
-            publisher.overtaken = False
-            self.ask(publisher)
+        if publisher.handshake.is_proving:
+            self.receive(publisher, publisher.handshake.proved())
 
     def ask(self, publisher: Publisher) -> None:
         """Asks the publisher for a proof (protocol 5.2, 5.7)."""
-        publisher.asked_together = self._is_asked_together(publisher)
-        publisher.slack = 0  # protocol 5.7: what comes may use up the question's limit
+        publisher.handshake.asked(self.core.roll_call.together)
+        publisher.window.slack = 0  # protocol 5.7: what comes may use up the question's limit
         publisher.port.ask()
 
     def wants_proof(self, publisher: Publisher) -> None:
         self.streams.ask(publisher)
 
-    def _is_asked_together(self, publisher: Publisher) -> bool:
-        return self.core.roll_call.together and not publisher.brought_epoch
-
     def called(self, publisher: Publisher, number: int) -> None:
         """All routers have answered (protocol 5.9)."""
-        if publisher.claim_call is not None and publisher.claim_call <= number:
-            publisher.claim_call = None
-            self.proved(publisher)
-        else:
+        if not publisher.handshake.is_calling:
             self.streams.called(publisher, number)
+        elif publisher.handshake.call <= number:
+            self.receive(publisher, Input.CALLED)
 
     def vouching_changed(self, publisher: Publisher) -> None:
         """All routers are together now, so that a proof is worth asking for, or one is missing: then nobody can be
         called, and the publisher itself is asked (protocol 5.9)."""
-        if publisher.claim_call is not None:
-            publisher.claim_call = None
-            publisher.proof_outdated = True
-            self.proved(publisher)
+        if publisher.handshake.is_calling:
+            self.receive(publisher, Input.APART)
         else:
             self.streams.ask(publisher)
 
@@ -217,52 +224,53 @@ class Ingress(BaseIngress):
         self.streams.question_answered(publisher)
 
     def _claim(self, publisher: Publisher) -> None:
-        """The publisher works here from now on, and all routers are told (protocol 5.4)."""
-        core, address = self.core, self.address
-        known = address.known_publishers.get(publisher.publisher_id)
-        publisher.incarnation = publisher.brought_incarnation or 0
-        brought, unique, resumes = publisher.brought_incarnation, publisher.unique, publisher.resumes
-        if known and self._was_forgotten(known, brought, unique, resumes):
-            self._discard(publisher)
-            publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
+        """The publisher works here from now on, unless something has become known that forbids it (protocol 5.4)."""
+        known = self.address.known_publishers.get(publisher.publisher_id)
+        publisher.incarnation = publisher.brought.incarnation or 0
+        if known and self._was_forgotten(known, publisher.brought):
+            self._refuse_claim(publisher, PUBLISHER_EXPIRED, FORGOTTEN)
             return
         if known and (known.term >= publisher.term or self._goes_back(publisher, known)):
-            self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation))
+            self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation), Input.REFUSED)
             return
         if self._is_too_late(publisher, known):
-            self._discard(publisher)
-            text = "its sign of life took longer than publisher_timeout"
-            publisher.port.detach(PUBLISHER_EXPIRED, text, {}, True)
+            self._refuse_claim(publisher, PUBLISHER_EXPIRED, "its sign of life took longer than publisher_timeout")
             return
         older = self.publishers.get(publisher.publisher_id)
         if older:
             self.drop(older, refused_epoch(publisher.term, publisher.incarnation))
-            core.drain()  # protocol 3.3: messages to oneself go before the rest
-            known = address.known_publishers.get(publisher.publisher_id)
+            self.core.drain()  # protocol 3.3: messages to oneself go before the rest
+            known = self.address.known_publishers.get(publisher.publisher_id)
         incarnation = self._incarnation(publisher, known)
         if incarnation is None:
-            self._discard(publisher)
-            text = "no router knows this publisher's unsettled deliveries"
-            publisher.port.detach(PUBLISHER_UNKNOWN, text, {}, True)
+            self._refuse_claim(publisher, PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries")
             return
         publisher.incarnation = incarnation
+        self.receive(publisher, Input.PASSED)
+
+    def _refuse_claim(self, publisher: Publisher, condition: str, text: str) -> None:
+        self.receive(publisher, Input.REFUSED)
+        publisher.port.detach(condition, text, {}, True)
+
+    def _tell_all(self, publisher: Publisher) -> None:
+        """Its claim is told to all routers (protocol 5.4)."""
+        core, address, handshake = self.core, self.address, publisher.handshake
         publisher.prefix = tag_prefix(publisher.publisher_id, publisher.incarnation)
-        undecided = [tag for tag, outcome in publisher.presented.items() if outcome is None]
-        publisher.expected, publisher.presented = dict.fromkeys(outgoing_tags(publisher.prefix, undecided)), {}
-        publisher.unknown = publisher.unique
-        publisher.tags = set() if publisher.unique else None
-        publisher.phase = Phase.CLAIMING
+        undecided = [tag for tag, outcome in handshake.presented.items() if outcome is None]
+        unique = publisher.brought.unique_tags
+        publisher.resending.expect(outgoing_tags(publisher.prefix, undecided), unknown=unique)
+        publisher.sent.tags = set() if unique else None
+        handshake.presented = {}
         self._stop_proving(publisher)
         self.publishers[publisher.publisher_id] = publisher
         for entry in address.known_subscriptions.values():
             if entry.home is not None:
                 self.streams.cover(publisher, entry)
-        publisher.waiting = core.kinds.everybody(address.name)
-        expected = self.streams.expected(publisher)
-        core.broadcast(self._pub(publisher, expected))
-        for tag in publisher.settled_tags:
+        handshake.missing = core.kinds.everybody(address.name)
+        core.broadcast(self._pub(publisher, self.streams.expected(publisher)))
+        early, handshake.early_tags = handshake.early_tags, []
+        for tag in early:
             self.settled_tag(publisher, tag)
-        publisher.settled_tags.clear()
         if address.doubts is not None:
             address.doubts.claimed(publisher, address.known_subscriptions.values())
 
@@ -275,29 +283,31 @@ class Ingress(BaseIngress):
         """Says whether other routers may have settled what the publisher will send again while its sign of life was
         awaited (protocol 5.4). A client that brings an incarnation knows by itself how long it has been away
         (protocol 15)."""
-        return publisher.was_known and (known is None or known.expired(self.core.now))
+        return publisher.handshake.may_be_late and (known is None or known.expired(self.core.now))
 
-    def _was_forgotten(self, known: PublisherEntry, incarnation: int | None, unique: bool, resumes: bool) -> bool:
+    def _was_forgotten(self, known: PublisherEntry, brought: Brought) -> bool:
         """Says whether an operator has had forgotten what the publisher would go on with. One that begins a later life
         goes on with nothing (protocol 8.4)."""
-        if unique:
+        if brought.unique_tags:
             return known.is_forgotten(0)
-        return known.is_forgotten(incarnation) if incarnation is not None else resumes and known.forgotten is not None
+        if brought.incarnation is not None:
+            return known.is_forgotten(brought.incarnation)
+        return brought.resumes and known.forgotten is not None
 
     def _goes_back(self, publisher: Publisher, known: PublisherEntry) -> bool:
         """Says whether its incarnation is earlier than the known one, and others would refuse it. It is refused here
         before it takes the link away from a later incarnation (protocol 5.4)."""
-        brought = publisher.brought_incarnation is not None
+        brought = publisher.brought.incarnation is not None
         return brought and self._is_overtaken(publisher, known.term, known.incarnation)
 
     def _incarnation(self, publisher: Publisher, known: PublisherEntry | None) -> int | None:
         """Returns 0 with unique tags; the one brought; the directory's when it resumes; else the term's number
         (protocol 5.4)."""
-        if publisher.unique:
+        if publisher.brought.unique_tags:
             return 0
-        if publisher.brought_incarnation is not None:
-            return publisher.brought_incarnation
-        if not publisher.resumes:
+        if publisher.brought.incarnation is not None:
+            return publisher.brought.incarnation
+        if not publisher.brought.resumes:
             return publisher.term[0]
         return known.incarnation if known and known.real else None
 
@@ -312,22 +322,29 @@ class Ingress(BaseIngress):
             self.directory.learn_from_stale(message.publisher, term, incarnation, real)
             return
         if publisher and publisher.term == message.term:
-            publisher.waiting.pop(sender, None)
+            publisher.handshake.missing.pop(sender, None)
             self.check_ready(publisher)
 
     def _is_overtaken(self, publisher: Publisher, term: Term, incarnation: int) -> bool:
         return publisher.term < term or publisher.incarnation < incarnation
 
     def check_ready(self, publisher: Publisher) -> None:
-        """When all have answered the claim, the link is ready: held transfers are taken (protocol 5.4)."""
-        if publisher.waiting or publisher.phase is not Phase.CLAIMING:
-            return
-        publisher.phase = Phase.READY
+        """When all have answered the claim, the link is ready (protocol 5.4)."""
+        if publisher.handshake.claims and not publisher.handshake.missing:
+            self.receive(publisher, Input.ACKNOWLEDGED)
+
+    def _become_ready(self, publisher: Publisher) -> None:
+        self._take_held(publisher)
+        if not publisher.dropped:
+            self.core.window_changed(publisher)
+            self.streams.ask(publisher)
+
+    def _take_held(self, publisher: Publisher) -> None:
+        """Held transfers are taken; pre-settled ones only, where the link is gone (protocol 6.9)."""
         self.records.feeds.look(publisher)
         self.streams.completion.check(publisher)
-        held, publisher.held = publisher.held, []
-        publisher.held_count = publisher.held_bytes = 0
-        if publisher.link_gone is None:
+        held = publisher.held.take()
+        if publisher.handshake.state is READY:
             self.streams.expect_until_flush(publisher)
             publisher.port.ready()
         for batch in held:
@@ -335,55 +352,51 @@ class Ingress(BaseIngress):
             if publisher.dropped:
                 return
         self.take_held_parts(publisher)
-        if publisher.dropped:
-            return
-        if publisher.link_gone is not None:  # protocol 6.9: its link was lost while the barrier was open
-            self._leave(publisher, closed=publisher.link_gone)
-            return
-        self.core.window_changed(publisher)
-        self.streams.ask(publisher)
 
     # --------------------------------------------------------------------------------------------------- what they send
 
     def transfers(self, publisher: Publisher, batch: Batch) -> None:
         """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
-        publisher.slack -= len(batch.tags)
-        if publisher.slack <= 0:
+        publisher.window.slack -= len(batch.tags)
+        if publisher.window.slack <= 0:
             self.core.window_changed(publisher)
-        if publisher.held_parts:  # protocol 6.12.10; the session's window bounds them
-            publisher.held_parts.append(batch)
+        if publisher.held.parts:  # protocol 6.12.10; the session's window bounds them
+            publisher.held.parts.append(batch)
             return
-        if publisher.phase is Phase.READY:
+        if publisher.handshake.state is READY:
             self._take(publisher, batch)
             return
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
+        self._note_sign(publisher)
         if publisher.ready:  # no other router had to answer
             self._take(publisher, batch)
         elif not publisher.dropped:  # the credit bounds them
-            publisher.hold(batch)
+            publisher.held.hold(batch)
+
+    def _note_sign(self, publisher: Publisher) -> None:
+        """It has sent something, which is a sign of life unless it is asked for another one (protocol 5.2)."""
+        if publisher.handshake.awaits_sign:
+            self.proved(publisher)
+            self.core.drain()
 
     def part(self, publisher: Publisher, part: Part) -> None:
         """A part of a large delivery is taken when the link is ready (protocol 6.12), and held before that."""
         self.core.window_changed(publisher)
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
+        if publisher.handshake.state is not READY:
+            self._note_sign(publisher)
         turns = self.turns
         if publisher.dropped:
             return
-        if not publisher.ready or publisher.held_parts:
+        if not publisher.ready or publisher.held.parts:
             self._hold_part(publisher, part)
         elif part.first and turns.holder is not publisher:
             self._hold_part(publisher, part)
             turns.want(publisher)
-        elif part.first and (publisher.uncovered or self.records.feeds):
+        elif part.first and (publisher.coverage.uncovered or self.records.feeds):
             self.ask_again(publisher)  # it will cover them, or its link will be one that joins (MQTT's topics do)
         elif part.first:
             self._take(publisher, Batch(part.delivery_id, [part.tag], [part.payload], False, 0, begins=True))
         elif part.aborted:
-            if publisher.unfinished is not None:
+            if publisher.sent.unfinished is not None:
                 self.records.publisher_settled(publisher, part.delivery_id, part.delivery_id)
         else:
             self.records.add_part(publisher, part.payload, part.last)
@@ -391,14 +404,13 @@ class Ingress(BaseIngress):
 
     def take_held_parts(self, publisher: Publisher) -> None:
         """The link is ready, or it is the publisher's turn."""
-        parts, publisher.held_parts = publisher.held_parts, []
-        for part in parts:
+        for part in publisher.held.take_parts():
             if publisher.dropped:
                 return
             if isinstance(part, Part):
                 self.part(publisher, part)
-            elif publisher.held_parts:
-                publisher.held_parts.append(part)
+            elif publisher.held.parts:
+                publisher.held.parts.append(part)
             else:
                 self._take(publisher, part)
 
@@ -409,9 +421,9 @@ class Ingress(BaseIngress):
 
     def _hold_part(self, publisher: Publisher, part: Part) -> None:
         """They are bounded by the session's window, but for one that is asked for its sign of life."""
-        publisher.held_parts.append(part)
+        publisher.held.parts.append(part)
         most = self.core.config.max_message_size
-        if sum([len(each.payload) for each in publisher.held_parts if isinstance(each, Part)]) > most:
+        if sum([len(each.payload) for each in publisher.held.parts if isinstance(each, Part)]) > most:
             port = publisher.port
             self.detach(publisher, False)
             port.detach(MESSAGE_SIZE_EXCEEDED, f"more than {most} bytes before a sign of life", {}, True)
@@ -433,14 +445,14 @@ class Ingress(BaseIngress):
     def _take(self, publisher: Publisher, batch: Batch) -> None:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
-        records = self.records
+        records, sent = self.records, publisher.sent
         if batch.settled and self.address.config.type == "queue":  # what nobody can give back (protocol 16.1)
             port = publisher.port
             self.detach(publisher, False)
             port.detach(NOT_IMPLEMENTED, "a queue takes no settled transfers: send them unsettled", {}, True)
             return
-        if not (batch.settled or publisher.unique or publisher.used_tags.rise(batch.tags)):
-            repeat = publisher.used_tags.find_repeat(batch.tags, partial(publisher.unsettled_tags, records.log))
+        if not (batch.settled or publisher.brought.unique_tags or sent.used_tags.rise(batch.tags)):
+            repeat = sent.used_tags.find_repeat(batch.tags, partial(sent.unsettled_tags, records.log))
             if repeat is not None:
                 port = publisher.port
                 self.detach(publisher, False)
@@ -451,18 +463,17 @@ class Ingress(BaseIngress):
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
         """The publisher says that it will not send an expected tag again (protocol 6.6)."""
-        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
-            self.proved(publisher)
-            self.core.drain()
-        if publisher.phase is Phase.PROVING:
-            publisher.settled_tags.append(tag)
-            return
+        if publisher.handshake.state is not READY:
+            self._note_sign(publisher)
+            if publisher.handshake.is_proving:
+                publisher.handshake.early_tags.append(tag)
+                return
         if publisher.dropped:
             return
         outgoing = outgoing_tags(publisher.prefix, [tag])
-        expected = publisher.expected.pop(outgoing[0], self) is None
+        expected = publisher.resending.tags.pop(outgoing[0], self) is None
         recorded = not expected and self.records.settled_tag(publisher, outgoing[0])
-        if expected or (publisher.unknown and not recorded):
+        if expected or (publisher.resending.unknown and not recorded):
             self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
         feeds = self.records.feeds.settled_tag(publisher, outgoing[0])
         self.streams.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
@@ -472,14 +483,14 @@ class Ingress(BaseIngress):
     def router_up(self, router: str) -> None:
         """Sends the peer a PUB without expected set; open barriers wait for the peer, too (protocol 4.2)."""
         for publisher in self.publishers.values():
-            if publisher.phase is Phase.CLAIMING:
-                publisher.waiting[router] = None
+            if publisher.handshake.claims:
+                publisher.handshake.missing[router] = None
             self.core.send_to(router, self._pub(publisher, None))
 
     def router_down(self, router: str) -> None:
         """Barriers stop waiting for that router (protocol 8.6)."""
         for publisher in list(self.publishers.values()):
-            publisher.waiting.pop(router, None)
+            publisher.handshake.missing.pop(router, None)
             self.check_ready(publisher)
 
     # ------------------------------------------------------------------------------------------------------- going away
@@ -487,25 +498,26 @@ class Ingress(BaseIngress):
     def detach(self, publisher: Publisher, closed: bool) -> None:
         """The publisher's link is gone; closed: for good (protocol 8.4)."""
         self.core.publishers.pop(publisher.port, None)
-        if publisher.phase is Phase.PROVING:
+        handshake = publisher.handshake
+        if handshake.is_proving:
             if not self._detach_claims(publisher, closed):
-                self._discard(publisher)
+                self.receive(publisher, Input.LOST)
                 return
             publisher.port = DETACHED_PORT
-            self._claim(publisher)
+            self.receive(publisher, Input.CLOSED)
             self.core.drain()
             if publisher.dropped:
                 return
         publisher.port, publisher.connection = DETACHED_PORT, None
-        if publisher.phase is Phase.CLAIMING and publisher.keep_presettled():
-            publisher.link_gone = closed
-            return
-        self._leave(publisher, closed=closed)
+        if handshake.claims and publisher.held.keep_presettled():
+            self.receive(publisher, Input.CLOSED_WITH_SETTLED if closed else Input.LOST_WITH_SETTLED)
+        else:
+            self.receive(publisher, Input.CLOSED if closed else Input.LOST)
 
     def _detach_claims(self, publisher: Publisher, closed: bool) -> bool:
         """Says whether the detach claims: only a close with an epoch does, as others may have been pipelined
         (protocol 5.2)."""
-        return closed and publisher.brought_epoch
+        return closed and publisher.handshake.brought_epoch
 
     def _leave(self, publisher: Publisher, *, closed: bool) -> None:
         """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
@@ -523,7 +535,7 @@ class Ingress(BaseIngress):
         publisher = self.publishers.get(publisher_id)
         if publisher is not None and publisher.incarnation <= incarnation:
             self.core.publishers.pop(publisher.port, None)
-            self._drop_records(publisher)
+            self.receive(publisher, Input.STOLEN)
             publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
 
     def drop(self, publisher: Publisher, epoch: int) -> None:
@@ -531,20 +543,16 @@ class Ingress(BaseIngress):
         self._detach_stolen(publisher, epoch)
         self.core.broadcast(m.PubDown(self.address.name, publisher.publisher_id, publisher.term))
 
-    def _detach_stolen(self, publisher: Publisher, epoch: int) -> None:
+    def _detach_stolen(self, publisher: Publisher, epoch: int, what: Input = Input.STOLEN) -> None:
         port = publisher.port
         self.core.publishers.pop(port, None)
-        if publisher.phase is Phase.PROVING:
-            self._discard(publisher)
-        else:
-            self._drop_records(publisher)
+        self.receive(publisher, what)
         port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, _is_plain(publisher))
 
     def _discard(self, publisher: Publisher) -> None:
         """Forgets a publisher that has claimed nothing."""
         self._stop_proving(publisher)
         self.core.publishers.pop(publisher.port, None)
-        publisher.phase = Phase.DROPPED
         self.core.touch(self.address)  # the address may be empty now
 
     def _stop_proving(self, publisher: Publisher) -> None:
@@ -558,93 +566,29 @@ class Ingress(BaseIngress):
         # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
         self.records.flush()
         self.records.feeds.drop(publisher, closed=False)
-        publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.records.drop_all(publisher)
         self.streams.completion.drop(publisher)
         self.turns.drop(publisher)
         self.core.roll_call.check_asked()
 
-    # ---------------------------------------------------------------------------------------------------------- windows
-
     def all_windows_changed(self) -> None:
         for publisher in self.attached():
             self.core.window_changed(publisher)
 
-    def tell_window(self, publisher: Publisher) -> None:
-        """Tells the publisher's link how much may come (protocol 6.8)."""
-        messages, size, reason = self._window(publisher)
-        ahead, config = self._is_ahead(publisher), self.core.config
-        withheld = bool(reason or ahead) and self._is_credit_withheld(publisher, reason)
-        could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
-        if could_not and not withheld and publisher.flush_at is not None:
-            # protocol 8.5: without credit it could not send again what it has in doubt
-            self.streams.expect_until_flush(publisher)
-        if reason and not publisher.no_credit_reason:
-            publisher.no_credit_since = self.core.now
-        publisher.no_credit_reason = reason
-        accepts = self.core.may_accept(self.address)
-        waits = bool(reason) or (publisher.undone > 0 and not accepts)
-        if waits or self.waiting.since:
-            self.waiting.note(publisher, waits)
-        left = publisher.port.set_window(messages, size, reason)
-        ample = 2 * messages >= config.window_messages and 2 * size >= config.window_bytes
-        publisher.slack = left // SLACK if ample and accepts and not (reason or ahead) else 0
-        if ahead is not publisher.held_back:
-            publisher.held_back = ahead
-            cast("SendingPartsPort", publisher.port).hold_back(ahead)
-
-    def _window(self, publisher: Publisher) -> tuple[int, int, str]:
-        """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
-        address, core = self.address, self.core
-        if not self.subscriptions and address.config.no_subscribers == "hold" and not self.records.feeds:
-            return (0, 0, NO_SUBSCRIBERS)
-        if core.payload_bytes >= core.config.memory_limit:
-            return (0, 0, "memory limit")
-        if publisher.unsettled >= publisher.unsettled_window:
-            return (0, 0, "unsettled window")
-        messages = min(
-            core.config.window_messages - publisher.undone - publisher.held_count,
-            publisher.unsettled_window - publisher.unsettled,
-        )
-        size = core.fair_share(core.payload_bytes) - publisher.undone_bytes - publisher.held_bytes
-        if messages <= 0:
-            return (0, 0, "window")
-        if size <= 0:
-            return (0, 0, "window of bytes")
-        return (messages, size, "")
-
-    def _is_ahead(self, publisher: Publisher) -> bool:
-        """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
-        be able to answer then."""
-        if publisher.held_parts:
-            return not publisher.asked_for_proof
-        records = self.records
-        return bool(records.large) and records.ahead(publisher) >= self.core.config.stream_share
-
-    def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
-        """Says whether credit is withheld, or without a reason its session held back, for another reason than new
-        deliveries of this publisher: subscriptions may accept those only after its flush (protocol 8.5)."""
-        used = publisher.undone or publisher.unsettled or publisher.held_count or not reason
-        return reason == NO_SUBSCRIBERS or not used or self._is_resending(publisher)
-
-    def _is_resending(self, publisher: Publisher) -> bool:
-        """A client sends what it has in doubt, in order, before anything new (protocol 8.5)."""
-        return bool(publisher.expected) and not publisher.sent_new
-
     def check_invariants(self) -> None:
         for publisher_id, publisher in self.publishers.items():
             assert publisher.publisher_id == publisher_id
-            assert publisher.phase in (Phase.CLAIMING, Phase.READY)
+            assert publisher.ready or publisher.handshake.claims
             publisher.check_invariants()
         for publisher_id, proving in self.proving.items():
             assert proving
             for publisher in proving:
                 assert publisher.publisher_id == publisher_id
-                assert publisher.phase is Phase.PROVING
+                assert publisher.handshake.is_proving
                 publisher.check_invariants()
 
 
 def _is_plain(publisher: Publisher) -> bool:
     """Says whether its client would not notice a detach with closed = false (protocol 5.3)."""
-    return not (publisher.brought_epoch or publisher.brought_map)
+    return not (publisher.handshake.brought_epoch or publisher.brought.map)

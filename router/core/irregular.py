@@ -6,6 +6,8 @@ delivered again after a release (protocol 6.4). It is found by its tag; most sub
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from enum import IntEnum
 
 
@@ -69,3 +71,63 @@ class Irregular:
         and the router of the later one has died (protocol 5.8).
         """
         return int.from_bytes(self.tag[8:16], "big") <= incarnation
+
+
+class Irregulars:
+    """Those of one subscription."""
+
+    __slots__ = (
+        "bound", "by_delivery_id", "by_sync", "by_tag", "filled", "released", "sync_queue", "to_resume",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.by_tag: dict[bytes, dict[bytes, Irregular]] = {}  # publisher -> tag ->
+        self.by_delivery_id: dict[int, Irregular] = {}
+        self.bound: dict[int, Irregular] = {}  # by log position
+        self.by_sync: dict[str, dict[int, Irregular]] = {}  # ingress -> its position ->
+        self.to_resume: deque[Irregular] | tuple[()] = ()  # goes out first; an empty deque takes 760 bytes
+        self.released: list[Irregular] = []  # then these, in order
+        self.sync_queue: deque[Irregular] | tuple[()] = ()  # then what SYNC brought, then the log
+        self.filled: dict[int, Irregular] = {}  # placeholders, by DATA: they go out in their place in the log
+
+    def find(self, tag: bytes) -> Irregular | None:
+        known = self.by_tag.get(tag[:8])
+        return known.get(tag) if known else None
+
+    def of(self, publisher_id: bytes) -> list[Irregular]:
+        return list(self.by_tag.get(publisher_id, {}).values())
+
+    def enter(self, delivery: Irregular) -> None:
+        self.by_tag.setdefault(delivery.publisher_id, {})[delivery.tag] = delivery
+
+    def set_delivery_id(self, delivery: Irregular, delivery_id: int) -> None:
+        """Notes the delivery-id that it has on this link now."""
+        delivery.delivery_id = delivery_id
+        if delivery.order < 0:
+            delivery.order = delivery_id
+        self.by_delivery_id[delivery_id] = delivery
+
+    def clear_delivery_id(self, delivery: Irregular) -> None:
+        if delivery.delivery_id >= 0:
+            del self.by_delivery_id[delivery.delivery_id]
+            delivery.delivery_id = -1
+
+    def resume_later(self, *deliveries: Irregular) -> None:
+        self.to_resume = self.to_resume or deque()
+        self.to_resume.extend(deliveries)
+
+    def send_later(self, delivery: Irregular) -> None:
+        """A SYNC has brought it."""
+        self.sync_queue = self.sync_queue or deque()
+        self.sync_queue.append(delivery)
+
+    def release(self, delivery: Irregular, failed: bool) -> None:
+        """Queues a released delivery to be sent again, in order, ahead of everything not yet sent (protocol 6.4)."""
+        delivery.state = State.RELEASED
+        delivery.failures += failed
+        delivery.redeliveries += 1
+        if delivery.payload is not None:  # else when SYNC or DATA brings it
+            self.queue_released(delivery)
+
+    def queue_released(self, delivery: Irregular) -> None:
+        insort(self.released, delivery, key=lambda each: each.order)

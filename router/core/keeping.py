@@ -281,7 +281,7 @@ class KeptLink:
         if self.answered:
             return list(self.closing)
         subscriber = self.maps.subscribers.get(self)
-        return [tag for tag in self.kept.items if subscriber is not None and subscriber.find(tag) is None]
+        return [tag for tag in self.kept.items if subscriber is not None and subscriber.irregular.find(tag) is None]
 
     def _may_release(self, number: int) -> bool:
         """Says whether the keeper has what that KEEP says of an acceptance or an end (protocol 7.9.6, 7.9.8)."""

@@ -44,7 +44,7 @@ class Passage:
         subscriber = self.subscriber
         if position in self.passed_by:
             return False
-        delivery = subscriber.bound.get(position)
+        delivery = subscriber.irregular.bound.get(position)
         if delivery is None:
             return position in subscriber.owes and position >= subscriber.cursor
         if delivery.state is State.RELEASED:
@@ -72,7 +72,7 @@ class Passage:
         if delivery is None:
             subscriber.note_sent(position, position + 1, delivery_id)
         else:
-            subscriber.set_delivery_id(delivery, delivery_id)
+            subscriber.irregular.set_delivery_id(delivery, delivery_id)
         if offset:
             subscriber.deliveries.reception.moved(body)
         self.go_on()
@@ -138,10 +138,10 @@ class Passage:
         self.port.abort()
         subscriber = self.subscriber
         if partial.delivery is None:
-            subscriber.unsettled.remove(partial.position, partial.position + 1)
+            subscriber.sent.unsettled.remove(partial.position, partial.position + 1)
         else:
-            subscriber.clear_delivery_id(partial.delivery)
-        subscriber.deliveries.core.touch(subscriber.address)
+            subscriber.irregular.clear_delivery_id(partial.delivery)
+        subscriber.deliveries.core.touch(subscriber.deliveries.address)
 
     def void(self, start: int, stop: int) -> bool:
         """These log positions are settled. Says whether the link has waited for one of them."""
@@ -210,14 +210,14 @@ class Passage:
         subscriber = self.subscriber
         if self.open is None or not self._awaits(position):
             return False
-        delivery = subscriber.bound.get(position)
+        delivery = subscriber.irregular.bound.get(position)
         if delivery is not None:
             if delivery.resume is Resume.FILLED:
                 delivery.resume = Resume.PLACEHOLDER
-            elif delivery in subscriber.released:
-                subscriber.released.remove(delivery)
+            elif delivery in subscriber.irregular.released:
+                subscriber.irregular.released.remove(delivery)
             delivery.payload = None
-            subscriber.filled_placeholders.pop(position, None)
+            subscriber.irregular.filled.pop(position, None)
         self.passed_by[position] = False
         return True
 
@@ -238,6 +238,6 @@ class Passage:
         assert all(at in alive and at >= subscriber.cursor for at in self.passed_by)
         if partial is not None:
             assert subscriber in subscriber.deliveries.ready, "nobody looks whether it may go on"
-            assert partial.delivery is subscriber.find(partial.tag)
+            assert partial.delivery is subscriber.irregular.find(partial.tag)
             assert partial.body is None or partial.offset >= partial.body.start, "its beginning is gone"
             assert partial.body is not None or partial.resumes

@@ -6,27 +6,22 @@ Whoever has a publisher asks its ingress and its records by what is declared of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
+from router.core.coverage import Coverage, Resending
 from router.core.directory import SubscriptionEntry
+from router.core.held import Batch, Held
 from router.core.intervals import IntervalSet, Range
 from router.core.log import Run, RunList, Segments
 from router.core.messages import Entries, Handlers, SubscriptionName
 from router.core.naming import PREFIX
 from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, UniqueTags, Waiting
+from router.core.publisher_handshake import DROPPED, FORWARDING, READY, Handshake, Input
 from router.core.repeated_tags import UsedTags
 
 NO_SUBSCRIBERS: Final = "no subscribers"
 FLUSH: Final = None
-"""Stands in `Publisher.needs_question` for the flush (protocol 8.5), beside the names of subscriptions."""
-
-
-class Phase(Enum):
-    PROVING = "waits for a sign of life"  # protocol 5.1
-    CLAIMING = "waits for the other routers"  # protocol 5.4
-    READY = "ready"
-    DROPPED = "gone"
+"""Stands in `Questions.needed` for the flush (protocol 8.5), beside the names of subscriptions."""
 
 
 class IngressRun(Run):
@@ -39,39 +34,6 @@ class IngressRun(Run):
         self.publisher = publisher
         self.first_id = first_id
         self.message_format = message_format
-
-
-class Batch:
-    """Complete deliveries with consecutive ids (protocol 6.1), or the first part of a large one (protocol 6.12)."""
-
-    __slots__ = ("begins", "first_id", "message_format", "payloads", "settled", "tags")
-
-    def __init__(
-        self,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        settled: bool,
-        message_format: int,
-        begins: bool = False,
-    ) -> None:
-        self.first_id = first_id
-        self.tags = tags  # the publisher's own; `Records.take` puts the outgoing ones here
-        self.payloads = payloads
-        self.settled = settled
-        self.message_format = message_format
-        self.begins = begins
-
-    def without(self, first: int, last: int) -> list[Batch]:
-        """What is left of it without these deliveries; all of it if it is pre-settled."""
-        low, high = max(first - self.first_id, 0), min(last + 1 - self.first_id, len(self.tags))
-        if self.settled or low >= high:
-            return [self]
-        return [
-            Batch(self.first_id + a, self.tags[a:b], self.payloads[a:b], False, self.message_format)
-            for a, b in ((0, low), (high, len(self.tags)))
-            if a < b
-        ]
 
 
 class Distribution:
@@ -111,12 +73,20 @@ class BaseRecords:
     def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None: ...
 
 
+class BaseWindows:
+    """The windows of one address (`router.core.windows`), as lower modules know them."""
+
+    def tell(self, publisher: Publisher) -> None: ...
+
+
 class BaseIngress:
     """The ingress of one address (`router.core.ingress`), as lower modules know it."""
 
-    def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry]) -> None:
+    def __init__(self, subscriptions: dict[SubscriptionName, SubscriptionEntry], windows: BaseWindows) -> None:
         self.subscriptions = subscriptions  # known in the network
+        self.windows = windows
 
+    def receive(self, publisher: Publisher, what: Input) -> None: ...
     def ask_again(self, publisher: Publisher) -> None: ...
     def wants_proof(self, publisher: Publisher) -> None: ...
     def take_turn(self, publisher: Publisher) -> None: ...
@@ -130,7 +100,6 @@ class BaseIngress:
     def transfers(self, publisher: Publisher, batch: Batch) -> None: ...
     def part(self, publisher: Publisher, part: Part) -> None: ...
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None: ...
-    def tell_window(self, publisher: Publisher) -> None: ...
     def detach(self, publisher: Publisher, closed: bool) -> None: ...
 
 
@@ -146,91 +115,71 @@ class BaseFeed:
     def answered(self) -> None: ...
 
 
-class Publisher:
-    """A publisher's attachment at this router."""
+class Brought:
+    """What its attach has brought, which does not change."""
 
     __slots__ = (
-        "asked_for_proof", "asked_together", "brought_epoch", "brought_incarnation", "brought_map", "claim_call",
-        "connection", "container", "covered", "credit_withheld", "destinations", "expected", "flush_at", "held",
-        "held_back", "held_bytes", "held_count", "held_parts", "here", "incarnation", "ingress", "link_gone", "live",
-        "mode_first", "name", "needs_call", "needs_question", "no_credit_reason", "no_credit_since", "overtaken",
-        "phase", "port", "prefix", "presented", "proof_outdated", "publisher_id", "questions_answered",
-        "questions_asked", "records", "repeats", "resumes", "runs", "sent_new", "settled_tags", "slack", "tags", "term",
-        "timeout_s", "uncovered", "undone", "undone_bytes", "unfinished", "unique", "unknown", "unsettled", "used_tags",
-        "unsettled_window", "waiting", "wants_completion", "was_known",
+        "connection", "container", "epoch", "incarnation", "map", "mode_first", "most_unsettled", "name", "resumes",
+        "unique_tags", "wants_completion",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        ingress: BaseIngress,
-        records: BaseRecords,
-        port: PublisherPort,
-        attach: PublisherAttach,
-        publisher_id: bytes,
-        term: Term,
-    ) -> None:
-        self.ingress = ingress
-        self.records = records
-        self.port = port
+    def __init__(self, attach: PublisherAttach, *, resumes: bool) -> None:
         self.container = attach.container
         self.name = attach.name
-        self.brought_incarnation = attach.incarnation
-        self.brought_epoch = attach.epoch is not None
-        self.unique = isinstance(attach.unsettled, UniqueTags)
-        self.brought_map = attach.unsettled is not None and not self.unique
+        self.incarnation = attach.incarnation
+        self.unique_tags = isinstance(attach.unsettled, UniqueTags)
+        self.map = attach.unsettled is not None and not self.unique_tags
+        self.resumes = resumes
+        self.epoch = attach.epoch is not None
+        self.connection = attach.connection
         self.mode_first = attach.mode_first
         self.wants_completion = attach.wants_completion
-        self.connection = attach.connection
-        self.unsettled_window = attach.unsettled_window or 0  # 0: the network's
-        self.publisher_id = publisher_id
-        self.term = term
-        self.timeout_s = 0.0  # as it is told (protocol 12.7)
-        self.phase = Phase.PROVING
-        # protocol 6.9: not None once its link has gone while pre-settled transfers were held; True if it was closed
-        self.link_gone: bool | None = None
-        # attaching
-        self.resumes = False
-        self.was_known = False  # it may send again what it has sent when it was here before (protocol 5.4)
-        self.presented: Mapping[bytes, Outcome | None] = {}
-        self.incarnation = 0
-        self.prefix = b""
-        self.waiting: dict[str, None] = {}  # routers whose PUBACK is missing
-        # A subscription or an attachment elsewhere has become known since the link was answered or last asked: the next
-        # sign of life is too old, and the publisher is asked again (protocol 5.2).
-        self.proof_outdated = False
-        self.overtaken = False  # an attachment elsewhere has
-        self.asked_for_proof = False
-        # protocol 5.9, never of a client that brings an epoch: its open proof was asked for, and it has given one,
-        # since all routers are together
-        self.asked_together = False
-        self.here = False
-        self.claim_call: int | None = None  # it claims when that roll call, or a later one, is complete
-        self.settled_tags: list[bytes] = []  # expected tags that it has settled before it has claimed
-        self.held: list[Batch] = []
-        self.held_count = 0
-        self.held_bytes = 0
-        # of a large delivery, which began before the link was ready or waits for its turn, and what came behind it
-        self.held_parts: list[Part | Batch] = []
-        self.unfinished: int | None = None  # position of its large delivery whose last part has not come
-        self.held_back = False  # it is too far ahead (protocol 6.12)
-        # tags that it may still send again
-        self.expected: dict[bytes, None] = {}
-        self.unknown = False  # the expected tags are not known
-        self.flush_at: float | None = None
-        self.sent_new = False  # it has sent something new while there was something to send again
-        self.credit_withheld = False  # no credit, and not because of anything new that it has sent
-        # home -> subscriptions that get its stream; and attached subscriptions that do not get it
-        self.covered: dict[str, dict[SubscriptionName, None]] = {}
-        self.destinations: tuple[str, ...] = ()
-        self.uncovered: dict[SubscriptionEntry, None] = {}
+        self.most_unsettled = attach.unsettled_window or 0  # 0: the network's
+
+    @property
+    def may_resend(self) -> bool:
+        """Says whether it may send again what it has sent before, without knowing how long it has been away
+        (protocol 5.4)."""
+        return self.incarnation is None and (self.unique_tags or self.resumes)
+
+
+class Questions:
+    """Proofs that it is asked for, one at a time, and what each of them serves (protocol 5.7, 5.9)."""
+
+    __slots__ = ("answered", "asked", "calls", "needed")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answered = 0
         # subscription (None: the flush), or a feed (protocol 16.12) -> number of the first question that serves it
-        # (protocol 5.7)
-        self.needs_question: dict[SubscriptionName | BaseFeed | None, int] = {}
-        # subscription -> number of the first roll call that serves it instead (protocol 5.9)
-        self.needs_call: dict[SubscriptionName, int] = {}
-        self.questions_asked = 0
-        self.questions_answered = 0
-        # records
+        self.needed: dict[SubscriptionName | BaseFeed | None, int] = {}
+        self.calls: dict[SubscriptionName, int] = {}  # subscription -> number of the first roll call that serves it
+
+    @property
+    def is_open(self) -> bool:
+        return self.asked != self.answered
+
+    def need(self, name: SubscriptionName | BaseFeed | None) -> None:
+        """The next question serves this, too."""
+        self.needed[name] = self.asked + 1
+
+    def forget(self, name: SubscriptionName) -> None:
+        self.needed.pop(name, None)
+        self.calls.pop(name, None)
+
+    def check_invariants(self) -> None:
+        assert 0 <= self.asked - self.answered <= 1
+        assert all(question <= self.asked + 1 for question in self.needed.values())
+
+
+class Sent:
+    """Its records here: what it has sent and not settled (`router.core.records`)."""
+
+    __slots__ = (
+        "live", "repeats", "runs", "tags", "undone", "undone_bytes", "unfinished", "unsettled", "used_tags",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
         self.runs: RunList[IngressRun] = RunList()  # by delivery-id
         self.live = IntervalSet()  # delivery-ids not settled
         self.tags: set[bytes] | None = None  # with unique tags: those of the records
@@ -239,72 +188,7 @@ class Publisher:
         self.undone = 0
         self.undone_bytes = 0
         self.unsettled = 0  # done and not settled
-        self.slack = 0  # how many messages may come before its link is told its window again
-        self.no_credit_reason = ""
-        self.no_credit_since = 0.0
-
-    @property
-    def may_resend(self) -> bool:
-        """Says whether it may send again what it has sent before, without knowing how long it has been away
-        (protocol 5.4)."""
-        return self.brought_incarnation is None and (self.unique or self.resumes)
-
-    @property
-    def ready(self) -> bool:
-        return self.phase is Phase.READY
-
-    @property
-    def dropped(self) -> bool:
-        return self.phase is Phase.DROPPED
-
-    def cover(self, entry: SubscriptionEntry) -> None:
-        assert entry.home is not None
-        self.uncovered.pop(entry, None)
-        self.covered.setdefault(entry.home, {})[entry.name] = None
-        if entry.home not in self.destinations:
-            self.destinations = tuple(sorted(self.covered))
-
-    def uncover(self, entry: SubscriptionEntry) -> None:
-        if entry.home is None:
-            return
-        covered = self.covered.get(entry.home)
-        if covered is not None:
-            covered.pop(entry.name, None)
-            if not covered:
-                self.uncover_home(entry.home)
-
-    def uncover_home(self, home: str) -> None:
-        if self.covered.pop(home, None) is not None:
-            self.destinations = tuple(sorted(self.covered))
-
-    def hold(self, held: Batch) -> None:
-        self.held.append(held)
-        self.held_count += len(held.tags)
-        self.held_bytes += sum(map(len, held.payloads))
-
-    def forget_held(self, first: int, last: int) -> None:
-        """Forgets held transfers that the publisher has settled before they could be taken (protocol 5.1)."""
-        if self.held:
-            self._keep([left for held in self.held for left in held.without(first, last)])
-        parts, self.held_parts = self.held_parts, []
-        for held in parts:
-            if isinstance(held, Batch):
-                self.held_parts += held.without(first, last)
-            elif not first <= held.delivery_id <= last:
-                self.held_parts.append(held)
-
-    def keep_presettled(self) -> bool:
-        """Drops all held transfers but pre-settled ones, which are forwarded when the barrier completes even if the
-        link has gone (protocol 6.9). Says whether there are any."""
-        behind = [each for each in self.held_parts if isinstance(each, Batch)]
-        self._keep([held for held in (*self.held, *behind) if held.settled])
-        self.held_parts = []
-        return bool(self.held)
-
-    def _keep(self, held: list[Batch]) -> None:
-        self.held = held
-        self.held_count = sum(len(each.tags) for each in held)
-        self.held_bytes = sum(sum(map(len, each.payloads)) for each in held)
+        self.unfinished: int | None = None  # position of its large delivery whose last part has not come
 
     def forget_tags(self, tags: list[bytes]) -> None:
         if self.tags is not None:
@@ -330,20 +214,76 @@ class Publisher:
             each.check_invariants()
         assert self.live.size == self.undone + self.unsettled
         assert sum(run.live for run in self.runs.runs) == self.live.size
-        assert self.held_count == sum(len(each.tags) for each in self.held)
-        assert self.held_bytes == sum(sum(map(len, each.payloads)) for each in self.held)
-        assert self.destinations == tuple(sorted(self.covered))
-        assert all(self.covered.values()), "a home is covered without a subscription"
-        assert 0 <= self.questions_asked - self.questions_answered <= 1
-        assert all(question <= self.questions_asked + 1 for question in self.needs_question.values())
-        assert self.unfinished is None or self.phase is Phase.READY
-        if self.phase is Phase.PROVING:
-            assert not self.covered, "covered before its claim"
-            assert not self.waiting
-            assert not self.live
-        if self.phase is Phase.READY:
-            assert not self.waiting, "ready while PUBACKs are missing"
-            assert not self.held
+
+
+class Window:
+    """What its link was told that may come (protocol 6.8): its ingress decides it."""
+
+    __slots__ = ("held_back", "most_unsettled", "reason", "since", "slack")
+
+    def __init__(self, most_unsettled: int) -> None:
+        self.most_unsettled = most_unsettled
+        self.slack = 0  # how many messages may come before its link is told its window again
+        self.reason = ""  # why it has no credit
+        self.since = 0.0
+        self.held_back = False  # it is too far ahead (protocol 6.12)
+
+
+class Publisher:
+    """A publisher's attachment at this router: its parts, each of which one module changes."""
+
+    __slots__ = (
+        "brought", "connection", "coverage", "handshake", "held", "incarnation", "ingress", "port", "prefix",
+        "publisher_id", "questions", "records", "resending", "sent", "term", "timeout_s", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ingress: BaseIngress,
+        records: BaseRecords,
+        port: PublisherPort,
+        brought: Brought,
+        publisher_id: bytes,
+        term: Term,
+    ) -> None:
+        self.ingress = ingress
+        self.records = records
+        self.port = port
+        self.brought = brought
+        self.connection = brought.connection
+        self.publisher_id = publisher_id
+        self.term = term
+        self.timeout_s = 0.0  # as it is told (protocol 12.7)
+        self.incarnation = 0
+        self.prefix = b""
+        self.handshake = Handshake(brought_epoch=brought.epoch)
+        self.held = Held()
+        self.resending = Resending()
+        self.coverage = Coverage()
+        self.questions = Questions()
+        self.sent = Sent()
+        self.window = Window(brought.most_unsettled)
+
+    @property
+    def ready(self) -> bool:
+        """Says whether all routers know of its claim."""
+        return self.handshake.state is READY or self.handshake.state is FORWARDING
+
+    @property
+    def dropped(self) -> bool:
+        return self.handshake.state is DROPPED
+
+    def check_invariants(self) -> None:
+        for part in (self.held, self.coverage, self.questions, self.sent):
+            part.check_invariants()
+        assert self.sent.unfinished is None or self.ready
+        if self.handshake.is_proving:
+            assert not self.coverage.covered, "covered before its claim"
+            assert not self.handshake.missing
+            assert not self.sent.live
+        if self.ready:
+            assert not self.handshake.missing, "ready while PUBACKs are missing"
+            assert not self.held.batches
 
 
 class Sending:
@@ -353,7 +293,7 @@ class Sending:
 
     def __init__(self, publisher: Publisher, sent: int) -> None:
         self.publisher = publisher
-        self.homes = publisher.destinations  # that DATA went to
+        self.homes = publisher.coverage.destinations  # that DATA went to
         self.taken = dict.fromkeys(self.homes, 0)
         self.sent = sent
 

@@ -16,6 +16,7 @@ from router.core.holding import PUBLISHER
 from router.core.irregular import Irregular, State
 from router.core.naming import NO_TERM, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.ports import Term
+from router.core.publisher_handshake import Input
 from router.core.subscriber import BaseEgress
 from router.policies import owner_of
 
@@ -105,7 +106,7 @@ class PublisherDirectory:
             self.egress.special[publisher_id] = dict.fromkeys(self.egress.subscribers.values())
             local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
-                entry.made_by = owner_of(local.container)
+                entry.made_by = owner_of(local.brought.container)
             self.core.holding.count(entry.made_by, PUBLISHER)
         if real and home != self.core.name and self.core.feeding:  # protocol 16.12.4
             self._tell_feeds()
@@ -124,7 +125,7 @@ class PublisherDirectory:
         """A subscriber's map or another router names the publisher, which was unknown here when it attached
         (protocol 5.4)."""
         for publisher in self.address.proving.get(publisher_id, ()):
-            publisher.was_known = publisher.may_resend
+            publisher.handshake.may_be_late = publisher.brought.may_resend
 
     def _overtaken_by_news(self, publisher_id: bytes) -> None:
         """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
@@ -133,8 +134,8 @@ class PublisherDirectory:
         and so can epochs that the client chose.
         """
         for publisher in self.address.proving.get(publisher_id, ()):
-            if not publisher.brought_epoch:
-                publisher.proof_outdated = publisher.overtaken = True
+            if not publisher.handshake.brought_epoch:
+                publisher.ingress.receive(publisher, Input.NEWS)
 
     def _tell_feeds(self) -> None:
         for topic in self.core.shares.topics_of(self.address.name):
@@ -268,7 +269,7 @@ class PublisherDirectory:
     def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
         """What subscriptions here hold of a publisher without a home."""
         subscribers = self.egress.subscribers.values()
-        return [delivery for each in subscribers for delivery in each.irregular.get(entry.publisher_id, {}).values()]
+        return [delivery for each in subscribers for delivery in each.irregular.of(entry.publisher_id)]
 
     def forget(self, entry: PublisherEntry) -> None:
         """An operator says that a publisher without a home will not come back. All routers are told (protocol 8.4)."""
@@ -417,7 +418,7 @@ class PublisherDirectory:
         ages = [
             self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
             for subscriber in self.egress.subscribers.values()
-            for publisher_id, known in subscriber.irregular.items()
+            for publisher_id, known in subscriber.irregular.by_tag.items()
             if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
         ]
         return round(max(ages), 3) if ages else None

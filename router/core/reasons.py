@@ -17,7 +17,7 @@ def tell_why(deliveries: BaseDeliveries, subscriber: Subscriber, first: int, las
     log = deliveries.log
     local = IntervalSet()
     found: dict[str, IntervalSet] = {}
-    for sent, low, high in subscriber.sent_ids.pieces(first, last + 1):
+    for sent, low, high in subscriber.sent.ids.pieces(first, last + 1):
         local.add_all(subscriber.owes.overlap(sent.start + low, sent.start + high))
     for delivery in deliveries.irregular_between(subscriber, first, last):
         if delivery.state is not State.SENT:

@@ -12,11 +12,12 @@ from router.core.base import BaseAddress
 from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feed, Feeds
+from router.core.held import Batch
 from router.core.intervals import IntervalSet, Range
 from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
-from router.core.publisher import BaseRecords, Batch, IngressRun, Publisher, Sending
+from router.core.publisher import BaseRecords, IngressRun, Publisher, Sending
 from router.core.traffic import Data, Rejection, Settle
 from router.core.turns import Turns
 
@@ -60,27 +61,23 @@ class Records(BaseRecords):
                 self.feeds.take(publisher, None, batch)
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
-            if publisher.destinations:
-                core.multicast(publisher.destinations, self.data(publisher, 0, batch))
+            if publisher.coverage.destinations:
+                core.multicast(publisher.coverage.destinations, self.data(publisher, 0, batch))
             return
-        if publisher.expected:
-            for tag in outgoing:
-                if tag in publisher.expected:
-                    del publisher.expected[tag]
-                else:
-                    publisher.sent_new = True
-        if publisher.tags is not None:
-            if not publisher.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
+        if publisher.resending.tags:
+            publisher.resending.come(outgoing)
+        if publisher.sent.tags is not None:
+            if not publisher.sent.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
                 self._take_repeats(publisher, batch)
                 return
-            publisher.tags.update(outgoing)
+            publisher.sent.tags.update(outgoing)
         nobody = not self.subscriptions and address.config.no_subscribers == "release"
         if nobody and core.may_accept(address) and not self.feeds:
-            publisher.forget_tags(outgoing)
+            publisher.sent.forget_tags(outgoing)
             self.counters.received += len(outgoing)
             self.counters.released += len(outgoing)
             first, last = batch.first_id, batch.first_id + len(outgoing) - 1
-            publisher.port.outcome(first, last, RELEASED, 0, publisher.mode_first)
+            publisher.port.outcome(first, last, RELEASED, 0, publisher.brought.mode_first)
             return
         self._append(publisher, batch)
 
@@ -91,13 +88,13 @@ class Records(BaseRecords):
         stop = log.end
         self._note_run(publisher, start, stop, first_id, batch.message_format)
         n = stop - start
-        publisher.live.add(first_id, first_id + n)
+        publisher.sent.live.add(first_id, first_id + n)
         size, counters = 0 if fed else sum(map(len, batch.payloads)), self.counters
         counters.received += n
         counters.received_bytes += size
         self.taken_at.note(start, self.core.now)
-        publisher.undone += n
-        publisher.undone_bytes += size
+        publisher.sent.undone += n
+        publisher.sent.undone_bytes += size
         self.core.payload_bytes += size
         self.undone.add(start, stop)
         if batch.begins:
@@ -111,15 +108,15 @@ class Records(BaseRecords):
     def _begin(self, publisher: Publisher, position: int) -> None:
         """The payload of a large record passes through, and is not kept (protocol 6.12)."""
         size = self.log.free(position, position + 1)
-        publisher.undone_bytes -= size
+        publisher.sent.undone_bytes -= size
         self.core.payload_bytes -= size
-        publisher.unfinished = position
+        publisher.sent.unfinished = position
         self.unfinished.add(position, position + 1)
         self.large[position] = Sending(publisher, size)
 
     def add_part(self, publisher: Publisher, payload: bytes, last: bool) -> None:
         """The next part of the publisher's large delivery; nothing if that is settled already, or was a repeat."""
-        position = publisher.unfinished
+        position = publisher.sent.unfinished
         if position is None:
             return
         sending = self.large[position]
@@ -129,7 +126,7 @@ class Records(BaseRecords):
         if homes:
             self.core.multicast(homes, m.Part(self.address.name, position, last, payload))
         if last:
-            publisher.unfinished = None
+            publisher.sent.unfinished = None
             self.distribution.check(self.unfinished.remove(position, position + 1))
 
     def on_taken(self, sender: str, message: m.Taken) -> None:
@@ -153,15 +150,15 @@ class Records(BaseRecords):
     def lacks_payload(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         """Says whether the subscription cannot get the publisher's stream from here: it would begin in the middle of a
         large delivery, or it is owed one whose payload has passed through (protocol 6.12)."""
-        return publisher.unfinished is not None or any(
+        return publisher.sent.unfinished is not None or any(
             sending.publisher is publisher and position in entry.owed for position, sending in self.large.items()
         )
 
     def _forget_large(self, start: int, stop: int) -> None:
         for position in [each for each in self.large if start <= each < stop]:
             publisher = self.large.pop(position).publisher
-            if publisher.unfinished == position:
-                publisher.unfinished = None
+            if publisher.sent.unfinished == position:
+                publisher.sent.unfinished = None
                 self.turns.look()
             self.core.window_changed(publisher)
 
@@ -185,14 +182,14 @@ class Records(BaseRecords):
                 self._drop_run(last)
         run = IngressRun(start, stop, publisher, first_id, message_format)
         self.runs.append(start, run)
-        publisher.runs.append(first_id, run)
+        publisher.sent.runs.append(first_id, run)
 
     def _take_repeats(self, publisher: Publisher, batch: Batch) -> None:
         """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
-        assert publisher.tags is not None
+        assert publisher.sent.tags is not None
         for delivery_id, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True), batch.first_id):
-            if tag not in publisher.tags:
-                publisher.tags.add(tag)
+            if tag not in publisher.sent.tags:
+                publisher.sent.tags.add(tag)
                 one = Batch(delivery_id, [tag], [payload], False, batch.message_format, batch.begins)
                 self._append(publisher, one)
                 continue
@@ -200,16 +197,16 @@ class Records(BaseRecords):
             if position is None:
                 continue
             if position in self.undone:
-                publisher.repeats.setdefault(position, []).append(delivery_id)
+                publisher.sent.repeats.setdefault(position, []).append(delivery_id)
             else:
                 rejected = self.rejected.get(position, 0)
                 outcome = REJECTED if rejected else ACCEPTED
                 why = self.reasons.get(position, b"")
-                publisher.port.outcome(delivery_id, delivery_id, outcome, rejected, publisher.mode_first, why)
+                publisher.port.outcome(delivery_id, delivery_id, outcome, rejected, publisher.brought.mode_first, why)
 
     def find(self, publisher: Publisher, tag: bytes) -> int | None:
-        for first, last in publisher.live:
-            for start, stop, _ in publisher.positions(first, last):
+        for first, last in publisher.sent.live:
+            for start, stop, _ in publisher.sent.positions(first, last):
                 tags = self.log.tags(start, stop)
                 if tag in tags:
                     return start + tags.index(tag)
@@ -257,29 +254,29 @@ class Records(BaseRecords):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
                 a, b = run.start + low, run.start + high
                 size = self.log.size(a, b)
-                publisher.undone -= b - a
-                publisher.undone_bytes -= size
-                if self.rejected or publisher.repeats:
+                publisher.sent.undone -= b - a
+                publisher.sent.undone_bytes -= size
+                if self.rejected or publisher.sent.repeats:
                     self._tell_singly(publisher, a, first, last)
                 else:
                     counters.accepted += b - a
-                    publisher.port.outcome(first, last - 1, ACCEPTED, 0, publisher.mode_first)
-                if publisher.mode_first:  # protocol 6.5: settled, and SETTLE goes out now
-                    publisher.live.remove(first, last)
+                    publisher.port.outcome(first, last - 1, ACCEPTED, 0, publisher.brought.mode_first)
+                if publisher.brought.mode_first:  # protocol 6.5: settled, and SETTLE goes out now
+                    publisher.sent.live.remove(first, last)
                     counters.settled += b - a
                     self._forget(publisher, run, a, b)
                 else:
-                    publisher.unsettled += b - a
+                    publisher.sent.unsettled += b - a
                     self.kept.add(a, b)
                     self.kept_bytes += size
-                if publisher.slack <= 0:
+                if publisher.window.slack <= 0:
                     core.window_changed(publisher)
         if self.kept_bytes > self.core.done_bytes:
             self._free_early()
 
     def _tell_singly(self, publisher: Publisher, position: int, first: int, last: int) -> None:
         """Tells the outcomes of a stretch in which some were rejected (protocol 6.4) or repeated (protocol 6.1)."""
-        settled = publisher.mode_first
+        settled = publisher.brought.mode_first
         for delivery_id in range(first, last):
             rejected = self.rejected.get(position, 0)
             outcome = REJECTED if rejected else ACCEPTED
@@ -287,7 +284,7 @@ class Records(BaseRecords):
                 self.counters.rejected += 1
             else:
                 self.counters.accepted += 1
-            for each in (delivery_id, *publisher.repeats.pop(position, ())):
+            for each in (delivery_id, *publisher.sent.repeats.pop(position, ())):
                 publisher.port.outcome(each, each, outcome, rejected, settled, self.reasons.get(position, b""))
             position += 1
 
@@ -297,10 +294,10 @@ class Records(BaseRecords):
             for run, low, high in self.runs.pieces(start, stop):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
                 self.counters.released += last - first
-                publisher.port.outcome(first, last - 1, RELEASED, 0, publisher.mode_first)
-                for a, b in publisher.live.remove(first, last):
+                publisher.port.outcome(first, last - 1, RELEASED, 0, publisher.brought.mode_first)
+                for a, b in publisher.sent.live.remove(first, last):
                     self._forget_undone(publisher, run, run.start + a - run.first_id, run.start + b - run.first_id)
-                if publisher.slack <= 0:
+                if publisher.window.slack <= 0:
                     self.core.window_changed(publisher)
 
     def _free_early(self) -> None:
@@ -317,36 +314,36 @@ class Records(BaseRecords):
     def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None:
         """The publisher has settled these deliveries: their records are forgotten, even if it was told no outcome yet
         (protocol 6.6)."""
-        if publisher.held or publisher.held_parts:
-            publisher.forget_held(first, last)
-        for low, high in publisher.live.remove(first, last + 1):
-            for run, a, b in publisher.runs.pieces(low, high):
+        if publisher.held.batches or publisher.held.parts:
+            publisher.held.forget(first, last)
+        for low, high in publisher.sent.live.remove(first, last + 1):
+            for run, a, b in publisher.sent.runs.pieces(low, high):
                 self._settle_run(publisher, run, run.start + a, run.start + b)
-        if publisher.slack <= 0:
+        if publisher.window.slack <= 0:
             self.core.window_changed(publisher)
 
     def _settle_run(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         self.counters.settled += stop - start
         self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
-        if publisher.wants_completion:
+        if publisher.brought.wants_completion:
             fed = self.feeds.ids(publisher, start, stop)
             first_id = run.first_id + start - run.start
             self.feeds.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
         early = self.undone.overlap(start, stop) if self.undone.starts else []
         if not early:
-            publisher.unsettled -= stop - start
+            publisher.sent.unsettled -= stop - start
             self._forget(publisher, run, start, stop)
             return
         for a, b in early:
             self._forget_undone(publisher, run, a, b)
         for a, b in IntervalSet(early).missing([(start, stop)]):
-            publisher.unsettled -= b - a
+            publisher.sent.unsettled -= b - a
             self._forget(publisher, run, a, b)
 
     def _forget_undone(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         """Forgets records that are not done. Their acceptance is no longer awaited."""
-        publisher.undone -= stop - start
-        publisher.undone_bytes -= self.log.size(start, stop)
+        publisher.sent.undone -= stop - start
+        publisher.sent.undone_bytes -= self.log.size(start, stop)
         self.distribution.unawait(start, stop)
         self._forget(publisher, run, start, stop)
 
@@ -358,13 +355,13 @@ class Records(BaseRecords):
                 self.feeds.forget(publisher, start, stop)
             self.settled.add(start, stop)
             self.core.touch(self.address)
-        if publisher.tags:
-            publisher.forget_tags(self.log.tags(start, stop))
-        if self.rejected or publisher.repeats or self.reasons:
+        if publisher.sent.tags:
+            publisher.sent.forget_tags(self.log.tags(start, stop))
+        if self.rejected or publisher.sent.repeats or self.reasons:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
                 self.reasons.pop(position, None)
-                publisher.repeats.pop(position, None)
+                publisher.sent.repeats.pop(position, None)
         if self.large:
             self._forget_large(start, stop)
         self.core.payload_bytes -= self.log.forget(start, stop)
@@ -374,7 +371,7 @@ class Records(BaseRecords):
 
     def _drop_run(self, run: IngressRun) -> None:
         self.runs.drop(run.start, run)
-        run.publisher.runs.drop(run.first_id, run)
+        run.publisher.sent.runs.drop(run.first_id, run)
 
     def flush(self) -> None:
         """Sends SETTLE by position to every router that may have received one of them. A subscription may have moved
@@ -385,8 +382,8 @@ class Records(BaseRecords):
         if self.reached:
             self.core.multicast(self.reached, Settle(self.address.name, ranges))
             publishers = self.address.attached_publishers.values()
-            if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
-                self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
+            if len(self.reached) > 1 and not any(publisher.sent.live for publisher in publishers):
+                self.reached = tuple(sorted({home for publisher in publishers for home in publisher.coverage.covered}))
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> bool:
         """The publisher settles a tag: its record is settled (protocol 6.6). Says whether it has one."""
@@ -398,17 +395,17 @@ class Records(BaseRecords):
 
     def drop_all(self, publisher: Publisher) -> None:
         """The publisher's link is lost or closed: its records are dropped without a SETTLE (protocol 8.4)."""
-        self.counters.abandoned += publisher.live.size
-        for first, last in publisher.live:
-            for run, low, high in publisher.runs.pieces(first, last):
+        self.counters.abandoned += publisher.sent.live.size
+        for first, last in publisher.sent.live:
+            for run, low, high in publisher.sent.runs.pieces(first, last):
                 start, stop = run.start + low, run.start + high
                 if self.undone.overlap(start, stop):
                     self.distribution.unawait(start, stop)
                 self._forget(publisher, run, start, stop, tell=False)
-        for run in [run for run in publisher.runs.runs if not run.live]:
+        for run in [run for run in publisher.sent.runs.runs if not run.live]:
             self._drop_run(run)
-        publisher.live.take()
-        publisher.held.clear()
+        publisher.sent.live.take()
+        publisher.held.batches.clear()
         if self.address.doubts is not None:
             self.address.doubts.dropped(publisher)
 
@@ -441,8 +438,8 @@ class Records(BaseRecords):
     @property
     def counted_bytes(self) -> int:
         """Returns how many bytes of payload are kept here."""
-        lives = [(each, live) for each in self.address.attached_publishers.values() for live in each.live]
-        return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.positions(*live))
+        lives = [(each, live) for each in self.address.attached_publishers.values() for live in each.sent.live]
+        return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.sent.positions(*live))
 
     def check_invariants(self) -> None:
         publishers = self.address.attached_publishers.values()
@@ -450,12 +447,12 @@ class Records(BaseRecords):
             each.check_invariants()
         self.log.check_invariants()
         self.runs.check_invariants()
-        assert sum(run.live for run in self.runs.runs) == self.log.live == sum(p.live.size for p in publishers)
-        assert sum(p.undone for p in publishers) == self.undone.size
-        assert sum(p.undone_bytes for p in publishers) == sum(self.log.size(a, b) for a, b in self.undone)
+        assert sum(run.live for run in self.runs.runs) == self.log.live == sum(p.sent.live.size for p in publishers)
+        assert sum(p.sent.undone for p in publishers) == self.undone.size
+        assert sum(p.sent.undone_bytes for p in publishers) == sum(self.log.size(a, b) for a, b in self.undone)
         assert self.kept_bytes == sum(self.log.size(a, b) for a, b in self.kept)
         assert not any(self.undone.overlap(start, stop) for start, stop in self.kept), "kept records are not done"
-        unfinished = [publisher.unfinished for publisher in publishers if publisher.unfinished is not None]
+        unfinished = [publisher.sent.unfinished for publisher in publishers if publisher.sent.unfinished is not None]
         assert self.unfinished == IntervalSet([(position, position + 1) for position in sorted(unfinished)])
         assert all(each.publisher in publishers for each in self.large.values())
         self.distribution.check_invariants()

@@ -69,18 +69,18 @@ def of_address(address: Address) -> Generator[None, None, Report]:
 
 def of_publisher(address: Address, publisher: Publisher) -> Report:
     """One publisher that is attached here."""
-    without_s = address.core.now - publisher.no_credit_since if publisher.no_credit_reason else 0.0
-    told = address.ingress.waiting.told(publisher)
+    without_s = address.core.now - publisher.window.since if publisher.window.reason else 0.0
+    told = address.windows.waiting.told(publisher)
     return {
-        "container": publisher.container,
-        "name": publisher.name,
+        "container": publisher.brought.container,
+        "name": publisher.brought.name,
         "term": list(publisher.term),
-        "state": publisher.phase.value,
-        "undone": publisher.undone,
-        "unsettled": publisher.unsettled,
-        "expected": "unknown" if publisher.unknown else len(publisher.expected),
-        "waits_for": sorted(publisher.waiting),
-        "no_credit": publisher.no_credit_reason,
+        "state": publisher.handshake.said,
+        "undone": publisher.sent.undone,
+        "unsettled": publisher.sent.unsettled,
+        "expected": "unknown" if publisher.resending.unknown else len(publisher.resending.tags),
+        "waits_for": sorted(publisher.handshake.missing),
+        "no_credit": publisher.window.reason,
         "waiting": None if told is None else told.status(),
         "no_credit_s": round(without_s, 3),
     }
@@ -89,7 +89,7 @@ def of_publisher(address: Address, publisher: Publisher) -> Report:
 def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
     """One subscription that is attached here. It may hold a hundred thousand irregular deliveries."""
     irregular = in_doubt = placeholders = not_accepted = 0
-    for known in list(subscriber.irregular.values()):
+    for known in list(subscriber.irregular.by_tag.values()):
         for delivery in list(known.values()):
             if delivery.state is State.DECLINED:
                 continue
@@ -105,9 +105,9 @@ def of_subscriber(subscriber: Subscriber) -> Generator[None, None, Report]:
         "container": subscriber.name[0],
         "name": subscriber.name[1],
         "term": list(subscriber.term),
-        "answered": subscriber.answered,
-        "waits_for": sorted(subscriber.waiting),
-        "unsettled": subscriber.unsettled.size + irregular,
+        "answered": subscriber.handshake.answered,
+        "waits_for": sorted(subscriber.handshake.missing),
+        "unsettled": subscriber.sent.unsettled.size + irregular,
         "in_doubt": in_doubt,
         "placeholders": placeholders,
         "queued": count(subscriber.owes.overlap(subscriber.cursor, deliveries.log.end)),
@@ -123,7 +123,7 @@ def in_doubt(address: Address) -> Iterator[tuple[Subscriber, Irregular] | None]:
     seen = 0
     for subscriber in list(address.deliveries.subscribers.values()):
         yield None
-        for known in list(subscriber.irregular.values()):
+        for known in list(subscriber.irregular.by_tag.values()):
             for delivery in list(known.values()):
                 seen += 1
                 if not seen % REPORT_PIECE:

@@ -14,7 +14,8 @@ from typing import Any
 from router.core import messages as m
 from router.core.membership import Membership
 from router.core.ports import PublisherPort
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import Publisher
+from router.core.publisher_handshake import READY
 
 
 class RollCall:
@@ -88,7 +89,7 @@ class RollCall:
             self._open = self._again = False
             self._missing.clear()
             for publisher in self.publishers.values():
-                publisher.asked_together = publisher.here = False
+                publisher.handshake.apart()
         for publisher in list(self.publishers.values()):
             publisher.ingress.vouching_changed(publisher)
         self.check_asked()
@@ -153,9 +154,9 @@ class RollCall:
         """Says whether a question is asked in advance: nobody could vouch for this publisher yet (protocol 5.9)."""
         return (
             self.together
-            and publisher.phase is Phase.READY
-            and not publisher.here
-            and not publisher.brought_epoch
+            and publisher.handshake.state is READY
+            and not publisher.handshake.is_here
+            and not publisher.handshake.brought_epoch
             and bool(publisher.ingress.subscriptions)
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from router.core.intervals import Range
 from router.core.irregular import Irregular, State
 from router.core.ports import Outcome, Selection
+from router.core.subscriber_handshake import UNANSWERED
 
 if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
@@ -55,7 +56,7 @@ class Selecting:
         """Answers for what has just come to the end of the log, but for those at these indexes, which may be wanted.
         False: it has to wait for what came before."""
         passage = subscriber.passage
-        if self.selected != start or not subscriber.answered or subscriber.skip.starts:
+        if self.selected != start or subscriber.handshake.state in UNANSWERED or subscriber.skip.starts:
             return False
         if passage is not None and (passage.passed_by or passage.partial is not None):
             return False

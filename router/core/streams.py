@@ -14,7 +14,8 @@ from router.core.base import BaseAddress
 from router.core.completion import Completion
 from router.core.directory import SubscriptionEntry
 from router.core.messages import SubscriptionName
-from router.core.publisher import FLUSH, BaseFeed, Phase, Publisher
+from router.core.publisher import FLUSH, BaseFeed, Publisher
+from router.core.publisher_handshake import READY, Input
 from router.core.records import Records
 
 
@@ -33,45 +34,47 @@ class Streams:
     def ask(self, publisher: Publisher) -> None:
         """Asks a question if one is needed and none is open (protocol 5.7), or the other routers instead of the
         publisher (protocol 5.9)."""
-        if publisher.phase is not Phase.READY:
+        if publisher.handshake.state is not READY:
             return
-        roll_call, needs = self.core.roll_call, publisher.needs_question
-        if publisher.here and publisher.needs_call:
-            roll_call.want(max(publisher.needs_call.values()))
-            needs = {name: question for name, question in needs.items() if name not in publisher.needs_call}
-        if publisher.questions_asked != publisher.questions_answered:
+        roll_call, questions = self.core.roll_call, publisher.questions
+        needs = questions.needed
+        if publisher.handshake.is_here and questions.calls:
+            roll_call.want(max(questions.calls.values()))
+            needs = {name: question for name, question in needs.items() if name not in questions.calls}
+        if questions.asked != questions.answered:
             # protocol 5.9: a question that was asked in advance gives way to another one, where it is of no use
-            no_use = not (publisher.brought_epoch or roll_call.together)
-            if not (no_use and needs and min(needs.values()) > publisher.questions_asked):
+            no_use = not (publisher.handshake.brought_epoch or roll_call.together)
+            if not (no_use and needs and min(needs.values()) > questions.asked):
                 return
-            publisher.questions_answered = publisher.questions_asked
+            questions.answered = questions.asked
         elif not (needs or roll_call.is_to_prove(publisher)):
             return
-        publisher.questions_asked += 1
+        questions.asked += 1
         publisher.ingress.ask(publisher)
 
     def called(self, publisher: Publisher, number: int) -> None:
         """All routers have answered (protocol 5.9). That serves only what was waiting when they were called."""
-        if publisher.phase is Phase.READY and publisher.here:
-            for name, first in list(publisher.needs_call.items()):
+        if publisher.handshake.state is READY and publisher.handshake.is_here:
+            for name, first in list(publisher.questions.calls.items()):
                 if first <= number:
                     self._serve(publisher, name)
         self.ask(publisher)
 
     def question_answered(self, publisher: Publisher) -> None:
         """The open question is answered. It serves only what was waiting when it was asked (protocol 5.7)."""
-        if publisher.phase is not Phase.READY or publisher.questions_asked == publisher.questions_answered:
+        questions = publisher.questions
+        if publisher.handshake.state is not READY or questions.asked == questions.answered:
             return
-        publisher.questions_answered = publisher.questions_asked
-        publisher.here = publisher.here or publisher.asked_together
-        for name, question in list(publisher.needs_question.items()):
-            if question <= publisher.questions_answered:
+        questions.answered = questions.asked
+        publisher.handshake.proved()
+        for name, question in list(questions.needed.items()):
+            if question <= questions.answered:
                 self._serve(publisher, name)
         self.ask(publisher)
         self.core.roll_call.check_asked()
 
     def _serve(self, publisher: Publisher, name: SubscriptionName | BaseFeed | None) -> None:
-        if publisher.needs_question.pop(name, None) is None:
+        if publisher.questions.needed.pop(name, None) is None:
             return
         if name is FLUSH:
             self._flush(publisher)
@@ -79,7 +82,7 @@ class Streams:
         if isinstance(name, BaseFeed):
             name.answered()
             return
-        publisher.needs_call.pop(name, None)
+        publisher.questions.calls.pop(name, None)
         entry = self.address.known_subscriptions.get(name)
         if entry is not None and entry.home is not None:
             self.sync(publisher, entry)
@@ -95,16 +98,16 @@ class Streams:
         """
         if history:
             for publisher in chain.from_iterable(self.address.proving.values()):
-                publisher.proof_outdated = True
+                publisher.ingress.receive(publisher, Input.JOIN)
         for publisher in list(self.publishers.values()):
             if self.records.lacks_payload(publisher, entry):
                 publisher.ingress.ask_again(publisher)
                 continue
-            publisher.uncovered[entry] = None
+            publisher.coverage.uncovered[entry] = None
             if history:
-                publisher.needs_question[entry.name] = publisher.questions_asked + 1
-                if not publisher.brought_epoch:
-                    publisher.needs_call[entry.name] = self.core.roll_call.next
+                publisher.questions.need(entry.name)
+                if not publisher.handshake.brought_epoch:
+                    publisher.questions.calls[entry.name] = self.core.roll_call.next
                 self.ask(publisher)
             else:
                 self.sync(publisher, entry)
@@ -131,57 +134,55 @@ class Streams:
 
     def expected(self, publisher: Publisher) -> m.Expected:
         """Returns the expected set for PUB and SYNC. Unknown is not empty (protocol 5.4)."""
-        return m.UNKNOWN if publisher.unknown else list(publisher.expected)
+        return m.UNKNOWN if publisher.resending.unknown else list(publisher.resending.tags)
 
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
-        publisher.cover(entry)
+        publisher.coverage.cover(entry)
         self.records.expect_home(entry.home)
 
     def uncover(self, entry: SubscriptionEntry) -> None:
         """The subscription is covered nowhere, and questions for it are void (protocol 8.1)."""
         self.completion.uncovered(entry)
         for publisher in self.publishers.values():
-            publisher.needs_question.pop(entry.name, None)
-            publisher.needs_call.pop(entry.name, None)
-            publisher.uncovered.pop(entry, None)
-            publisher.uncover(entry)
+            publisher.questions.forget(entry.name)
+            publisher.coverage.forget(entry)
 
     def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
         """That router covers nothing any more (protocol 8.6)."""
         for entry in orphans:
             self.uncover(entry)
         for publisher in self.publishers.values():
-            publisher.uncover_home(router)
+            publisher.coverage.uncover_home(router)
 
     # ------------------------------------------------------------------------------------------------------------ flush
 
     def expect_until_flush(self, publisher: Publisher) -> None:
         """Starts the time in which the publisher may send again what it has in doubt (protocol 8.5)."""
-        publisher.flush_at = self.core.now + publisher.timeout_s
-        self.core.due(publisher.flush_at, self.address)
+        publisher.resending.flush_at = at = self.core.now + publisher.timeout_s
+        self.core.due(at, self.address)
 
     def flush_due(self, publisher: Publisher) -> None:
         """The publisher's time to send again is over. The FLUSH still needs a later proof (protocol 8.5)."""
-        publisher.flush_at = None
-        if publisher.phase is not Phase.READY or not (publisher.unknown or publisher.expected):
+        resending = publisher.resending
+        resending.flush_at = None
+        if publisher.handshake.state is not READY or not (resending.unknown or resending.tags):
             return
-        if publisher.credit_withheld:
+        if resending.withheld:
             self.expect_until_flush(publisher)
             return
-        publisher.needs_question[FLUSH] = publisher.questions_asked + 1
+        publisher.questions.need(FLUSH)
         self.ask(publisher)
 
     def flush_after_turn(self, publisher: Publisher) -> None:
         """What waited for its turn is taken: a FLUSH that has waited for that goes on (protocol 8.5)."""
-        if publisher.flush_at is None and FLUSH not in publisher.needs_question:
+        if publisher.resending.flush_at is None and FLUSH not in publisher.questions.needed:
             self.flush_due(publisher)
 
     def _flush(self, publisher: Publisher) -> None:
-        if publisher.held_parts:  # sent again before its answer, and bound to no position yet
+        if publisher.held.parts:  # sent again before its answer, and bound to no position yet
             return
-        publisher.unknown = False
-        publisher.expected = {}
+        publisher.resending.expect([], unknown=False)
         if self.address.doubts is not None:
             self.address.doubts.flushed(publisher)
         flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)
@@ -189,29 +190,30 @@ class Streams:
 
     def tick(self) -> None:
         for publisher in list(self.publishers.values()):
-            if publisher.flush_at is not None and self.core.now >= publisher.flush_at:
+            flush_at = publisher.resending.flush_at
+            if flush_at is not None and self.core.now >= flush_at:
                 self.flush_due(publisher)
 
     def deadlines(self) -> list[float]:
-        return [p.flush_at for p in self.publishers.values() if p.flush_at is not None]
+        return [p.resending.flush_at for p in self.publishers.values() if p.resending.flush_at is not None]
 
     def check_invariants(self) -> None:
         subscriptions = self.address.known_subscriptions
         for publisher in self.publishers.values():
-            covered = {(home, name) for home, names in publisher.covered.items() for name in names}
+            coverage, questions = publisher.coverage, publisher.questions
+            covered = {(home, name) for home, names in coverage.covered.items() for name in names}
             homes = {entry.home for entry in subscriptions.values()}
-            assert all(home in homes for home in publisher.covered)
+            assert all(home in homes for home in coverage.covered)
             for entry in subscriptions.values():
                 at_home = (entry.home, entry.name) in covered
                 covered.discard((entry.home, entry.name))
-                assert at_home + (entry in publisher.uncovered) == (entry.home is not None), (
-                    f"{entry.name} at {entry.home}, covered {publisher.covered}"
+                assert at_home + (entry in coverage.uncovered) == (entry.home is not None), (
+                    f"{entry.name} at {entry.home}, covered {coverage.covered}"
                 )
             assert not covered, f"covered where they are not: {covered}"
-            assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
-            assert all(home in self.records.awaited for home in publisher.covered)
+            assert all(subscriptions.get(entry.name) is entry for entry in coverage.uncovered)
+            assert all(home in self.records.awaited for home in coverage.covered)
             assert all(
-                name is FLUSH or isinstance(name, BaseFeed) or name in subscriptions
-                for name in publisher.needs_question
+                name is FLUSH or isinstance(name, BaseFeed) or name in subscriptions for name in questions.needed
             )
-            assert publisher.needs_call.keys() <= publisher.needs_question.keys()
+            assert questions.calls.keys() <= questions.needed.keys()

@@ -10,19 +10,17 @@ by which deliveries come and go are in `router.core.deliveries` and `router.core
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from typing import Final, cast
 
 from router.core.arrivals import Arrivals
 from router.core.base import BaseAddress
 from router.core.counters import Timeline
-from router.core.directory import Gap, PublisherEntry
+from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count
-from router.core.irregular import Irregular, Resume, State
+from router.core.irregular import Irregular, Irregulars, Resume, State
 from router.core.large import Body, Partial
 from router.core.log import Run, RunList
-from router.core.messages import Handlers, JoinKind, Pub, SubscriptionName, Sync
+from router.core.messages import Handlers, Pub, SubscriptionName, Sync
 from router.core.passage import Passage
 from router.core.ports import (
     NEVER_EXPIRES_S,
@@ -36,6 +34,7 @@ from router.core.ports import (
 )
 from router.core.presettled import PreSettledQueue
 from router.core.selecting import Selecting, accept_expired, has_expired
+from router.core.subscriber_handshake import HEARD, JOINING, MISSED, RESUMING, TELL, Handshake
 
 BEYOND_ALL: Final = 1 << 64  # incarnations: they are eight octets of a tag
 
@@ -114,23 +113,66 @@ class SentRun(Run):
         self.first_id = first_id
 
 
+class Sent:
+    """What one subscription has been sent of the log, and nobody has settled."""
+
+    __slots__ = ("ids", "positions", "rejected", "settled_on_wire", "unsettled")
+
+    def __init__(self) -> None:
+        self.unsettled = IntervalSet()
+        self.settled_on_wire = IntervalSet()  # of unsettled: the subscriber has settled them
+        self.rejected = IntervalSet()  # of unsettled: the subscriber has rejected them (protocol 6.4)
+        self.ids: RunList[SentRun] = RunList()
+        self.positions: RunList[SentRun] = RunList()
+
+    def delivery_ids_of(self, ranges: list[Range]) -> list[Range]:
+        """Returns the delivery-ids of sent log positions."""
+        found: list[Range] = []
+        for start, stop in ranges:
+            for run, low, high in self.positions.pieces(start, stop):
+                found.append((run.first_id + low, run.first_id + high))
+        return found
+
+    def trim(self) -> None:
+        """Drops runs of which nothing is unsettled any more."""
+        first = self.unsettled.first()
+        runs = self.positions.runs
+        n = 0
+        while n < len(runs) - 1 and runs[n].stop <= first:  # the last one may grow
+            n += 1
+        if n:
+            for each in (self.positions, self.ids):
+                del each.runs[:n], each.keys[:n]
+
+
+class Wait:
+    """For how long it is waited for when its link is gone (protocol 7.8, 8.3)."""
+
+    __slots__ = ("granted_s", "longest_s", "policy")
+
+    def __init__(self, attach: SubscriberAttach, declared: bool, longest_s: float) -> None:
+        self.policy: ExpiryPolicy = "never" if declared else attach.expiry_policy
+        self.longest_s = longest_s  # as of this attach (protocol 12.6)
+        self.granted_s = NEVER_EXPIRES_S if declared else min(attach.timeout_s, longest_s)
+
+    def as_orphan(self, *, expiring: bool = True) -> float:
+        """expiring: the time begins now."""
+        return self.granted_s if expiring and self.policy != "never" else self.longest_s
+
+
 class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "address", "answered", "born", "bound", "brought_epoch", "brought_map", "by_delivery_id", "by_sync", "cursor",
-        "data", "deliveries", "expires", "expiry_policy", "filled_placeholders", "gap", "granted_s", "has_link",
-        "history", "irregular", "joined", "kind", "known", "listing_incomplete", "longest_s", "marks", "name",
-        "over_at", "owes", "passage", "port", "presettled", "rejected", "released", "resumes_only", "selecting",
-        "sent_ids", "sent_positions", "settled_mode", "settled_on_wire", "settles_on_accept", "skip", "sync_queue",
-        "synced", "term", "to_resume", "unsettled", "waiting",
+        "born", "cursor", "data", "deliveries", "expires", "handshake", "has_link", "irregular", "name", "owes",
+        "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "skip", "synced",
+        "term", "wait",
     )  # fmt: skip
 
     def __init__(
         self, deliveries: BaseDeliveries, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
     ) -> None:
         address = deliveries.address
-        self.address = address
         self.deliveries = deliveries
         self.port = port
         # large deliveries, where its link takes parts (protocol 6.12)
@@ -139,32 +181,17 @@ class Subscriber:
         self.term = term
         self.data = address.data_on_the_wire(attach.data)
         self.born: Term | None = None
-        self.kind = JoinKind.EITHER
-        self.history = False
-        self.brought_epoch = attach.epoch is not None
-        self.brought_map = attach.unsettled is not None
-        self.expiry_policy: ExpiryPolicy = "never" if declared else attach.expiry_policy  # protocol 7.8
-        self.longest_s = address.config.subscription_timeout_s  # as of this attach (protocol 12.6)
-        self.granted_s = NEVER_EXPIRES_S if declared else min(attach.timeout_s, self.longest_s)
+        self.handshake = Handshake(brought_epoch=attach.epoch is not None, brought_map=attach.unsettled is not None)
+        self.wait = Wait(attach, declared, address.config.subscription_timeout_s)
         self.settled_mode = attach.settled_mode
         self.expires = address.config.expire
         # protocol 6.9: settled on the wire at acceptance; tag and state stay until SETTLE
         self.settles_on_accept = (
             attach.mode_first
             or attach.settled_mode
-            or (not self.brought_epoch and not self.brought_map and self.granted_s <= 0)
+            or not (attach.epoch is not None or attach.unsettled is not None or self.wait.granted_s > 0)
         )
         self.has_link = True  # False: it stands for consumers that have gone, and joins nothing (protocol 16.7)
-        # attaching
-        self.joined: dict[str, None] = {}  # routers that have JOINED
-        self.waiting: dict[str, None] = {}  # routers whose JOINED is missing
-        self.answered = False
-        self.listing_incomplete = False  # our map did not fit (protocol 7.7)
-        self.resumes_only = False  # deliveries left out of it have no outcome yet: nothing new is sent (protocol 7.7)
-        self.known = False  # some router knew the subscription
-        self.over_at: float | None = None  # since when it was waited for no more here, before this attach
-        self.gap = Gap.NONE  # whether a router may have accepted without it
-        self.marks: dict[Term, None] = {}
         # streams
         self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
         # the log
@@ -172,21 +199,9 @@ class Subscriber:
         self.cursor = end
         self.selecting = Selecting(attach.selection, end) if attach.selection is not None else None
         self.owes = IntervalSet()
-        self.unsettled = IntervalSet()
-        self.settled_on_wire = IntervalSet()  # of unsettled: the subscriber has settled them
-        self.rejected = IntervalSet()  # of unsettled: the subscriber has rejected them (protocol 6.4)
+        self.sent = Sent()
         self.skip = IntervalSet()  # from the cursor on: known by tag, not to be sent as new
-        self.sent_ids: RunList[SentRun] = RunList()
-        self.sent_positions: RunList[SentRun] = RunList()
-        # irregular deliveries
-        self.irregular: dict[bytes, dict[bytes, Irregular]] = {}  # publisher -> tag ->
-        self.by_delivery_id: dict[int, Irregular] = {}
-        self.bound: dict[int, Irregular] = {}  # by log position
-        self.by_sync: dict[str, dict[int, Irregular]] = {}  # ingress -> its position ->
-        self.to_resume: deque[Irregular] | tuple[()] = ()  # goes out first; an empty deque takes 760 bytes
-        self.released: list[Irregular] = []  # then these, in order
-        self.sync_queue: deque[Irregular] | tuple[()] = ()  # then what SYNC brought, then the log
-        self.filled_placeholders: dict[int, Irregular] = {}  # by DATA: they go out in their place in the log
+        self.irregular = Irregulars()
         # at most once
         self.presettled = PreSettledQueue(address.core, address.counters)
 
@@ -195,50 +210,25 @@ class Subscriber:
         """The large delivery that its link is in the middle of (protocol 6.12)."""
         return self.passage.partial if self.passage is not None else None
 
-    @property
-    def resumed(self) -> bool:
-        """Some router knew it, and none may have accepted without it (protocol 7.6)."""
-        return self.known and self.gap is Gap.NONE
-
     def heard(self) -> None:
         """The client has read the answer to its attach (protocol 7.6, 16.8)."""
-        if self.gap is Gap.UNTOLD:
-            self.gap = Gap.TOLD
-            self.address.tell_read(self.name, self.term)
+        if self.handshake.receive(HEARD) is TELL:
+            self.deliveries.address.tell_read(self.name, self.term)
 
     # --------------------------------------------------------------------------------------------- irregular deliveries
-
-    def find(self, tag: bytes) -> Irregular | None:
-        known = self.irregular.get(tag[:8])
-        return known.get(tag) if known else None
-
-    def enter(self, delivery: Irregular) -> None:
-        self.irregular.setdefault(delivery.publisher_id, {})[delivery.tag] = delivery
-
-    def set_delivery_id(self, delivery: Irregular, delivery_id: int) -> None:
-        """Notes the delivery-id that it has on this link now."""
-        delivery.delivery_id = delivery_id
-        if delivery.order < 0:
-            delivery.order = delivery_id
-        self.by_delivery_id[delivery_id] = delivery
-
-    def clear_delivery_id(self, delivery: Irregular) -> None:
-        if delivery.delivery_id >= 0:
-            del self.by_delivery_id[delivery.delivery_id]
-            delivery.delivery_id = -1
 
     def unbind(self, delivery: Irregular) -> None:
         """Its token and position are void, or about to be replaced (protocol 10.3)."""
         if delivery.position >= 0:
-            self.bound.pop(delivery.position, None)
-            self.filled_placeholders.pop(delivery.position, None)
+            self.irregular.bound.pop(delivery.position, None)
+            self.irregular.filled.pop(delivery.position, None)
             self.skip.remove(delivery.position, delivery.position + 1)
             delivery.position = -1
         if delivery.ingress is not None:
-            entries = self.by_sync[delivery.ingress]
+            entries = self.irregular.by_sync[delivery.ingress]
             entries.pop(delivery.ingress_position, None)
             if not entries:
-                del self.by_sync[delivery.ingress]
+                del self.irregular.by_sync[delivery.ingress]
             delivery.ingress = None
             delivery.ingress_position = -1
         delivery.token = False
@@ -249,7 +239,7 @@ class Subscriber:
         log = self.deliveries.log
         tags = log.segments.tags(start, stop)
         payloads = log.segments.payloads(start, stop)
-        self.unsettled.remove(start, stop)
+        self.sent.unsettled.remove(start, stop)
         found: list[Irregular] = []
         for run, low, high in log.runs.pieces(start, stop):
             for position in range(run.start + low, run.start + high):
@@ -257,27 +247,27 @@ class Subscriber:
                 payload = payloads[i] if position not in log.bodies else None
                 delivery = Irregular(tags[i], State.SENT, payload, run.message_format)
                 delivery.order = first_id + i
-                self.enter(delivery)
+                self.irregular.enter(delivery)
                 found.append(delivery)
         return found
 
     def put_in_doubt(self, start: int, stop: int) -> None:
         """The ingress of these log positions is lost: what was sent of them stays in doubt, without tokens and
         positions (protocol 10.3)."""
-        for a, b in self.unsettled.overlap(start, stop):
-            for first, end in self.delivery_ids_of([(a, b)]):
+        for a, b in self.sent.unsettled.overlap(start, stop):
+            for first, end in self.sent.delivery_ids_of([(a, b)]):
                 low = a
                 a += end - first
                 self._put_sent_in_doubt(low, a, first)
         self.owes.remove(start, stop)
-        self.settled_on_wire.remove(start, stop)
-        self.rejected.remove(start, stop)
-        self.trim()
+        self.sent.settled_on_wire.remove(start, stop)
+        self.sent.rejected.remove(start, stop)
+        self.sent.trim()
 
     def _put_sent_in_doubt(self, start: int, stop: int, first_id: int) -> None:
         owes = IntervalSet(self.owes.overlap(start, stop))
-        gone = IntervalSet(self.settled_on_wire.overlap(start, stop))
-        refused = IntervalSet(self.rejected.overlap(start, stop))
+        gone = IntervalSet(self.sent.settled_on_wire.overlap(start, stop))
+        refused = IntervalSet(self.sent.rejected.overlap(start, stop))
         for i, delivery in enumerate(self.take_out(start, stop, first_id)):
             position = start + i
             if position not in owes:
@@ -285,16 +275,16 @@ class Subscriber:
                 delivery.payload = None
                 delivery.rejected = position in refused
             if position not in gone:
-                self.set_delivery_id(delivery, first_id + i)
+                self.irregular.set_delivery_id(delivery, first_id + i)
 
     def remove(self, delivery: Irregular) -> None:
         """Takes it out of all tables. Its queue drops it when its turn comes."""
-        known = self.irregular[delivery.publisher_id]
+        known = self.irregular.by_tag[delivery.publisher_id]
         del known[delivery.tag]
         if not known:
-            del self.irregular[delivery.publisher_id]
+            del self.irregular.by_tag[delivery.publisher_id]
         self.unbind(delivery)
-        self.clear_delivery_id(delivery)
+        self.irregular.clear_delivery_id(delivery)
 
     def fill(self, delivery: Irregular, payload: bytes | None, message_format: int) -> bool:
         """SYNC or DATA brings the payload of a placeholder (protocol 7.6). Says whether it was one, to be sent in its
@@ -303,40 +293,22 @@ class Subscriber:
             delivery.payload = payload  # may be needed again (protocol 6.4)
             delivery.message_format = message_format
             if delivery.state is State.RELEASED:
-                self._queue_released(delivery)
+                self.irregular.queue_released(delivery)
         if delivery.resume is not Resume.PLACEHOLDER or delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
-        if self.resumes_only:
-            self.resume_later(delivery)
-        return not self.resumes_only
-
-    def resume_later(self, *deliveries: Irregular) -> None:
-        self.to_resume = self.to_resume or deque()
-        self.to_resume.extend(deliveries)
-
-    def send_later(self, delivery: Irregular) -> None:
-        """A SYNC has brought it."""
-        self.sync_queue = self.sync_queue or deque()
-        self.sync_queue.append(delivery)
-
-    def release(self, delivery: Irregular, failed: bool) -> None:
-        """Queues a released delivery to be sent again, in order, ahead of everything not yet sent (protocol 6.4)."""
-        delivery.state = State.RELEASED
-        delivery.failures += failed
-        delivery.redeliveries += 1
-        if delivery.payload is not None:  # else when SYNC or DATA brings it
-            self._queue_released(delivery)
-
-    def _queue_released(self, delivery: Irregular) -> None:
-        insort(self.released, delivery, key=lambda each: each.order)
+        resumes_only = self.handshake.state is RESUMING
+        if resumes_only:
+            self.irregular.resume_later(delivery)
+        return not resumes_only
 
     def classify(self, entry: PublisherEntry) -> None:
         """Notes whether this publisher's stream can be delivered to it as ranges."""
-        if self.synced.get(entry.publisher_id) == (entry.home, entry.term) and entry.publisher_id not in self.irregular:
-            self.deliveries.special[entry.publisher_id].pop(self, None)
+        publisher_id, special = entry.publisher_id, self.deliveries.special[entry.publisher_id]
+        if self.synced.get(publisher_id) == (entry.home, entry.term) and publisher_id not in self.irregular.by_tag:
+            special.pop(self, None)
         else:
-            self.deliveries.special[entry.publisher_id][self] = None
+            special[self] = None
 
     # ---------------------------------------------------------------------------------------------------- what goes out
 
@@ -346,19 +318,20 @@ class Subscriber:
         deliveries, passage = self.deliveries, self.passage
         if deliveries.to_tell is not None:
             deliveries.to_tell[self] = None
-            deliveries.core.touch(self.address)
-        if not self.answered:
+            deliveries.core.touch(deliveries.address)
+        state = self.handshake.state
+        if state is JOINING or state is MISSED:
             return
         if passage is not None and (passage.partial is not None or passage.passed_by) and not passage.go_on():
             return
         end, presettled = deliveries.log.segments.end, self.presettled.batches
-        irregular = self.to_resume or self.released or self.sync_queue
+        irregular = self.irregular.to_resume or self.irregular.released or self.irregular.sync_queue
         if self.cursor >= end and not (irregular or presettled or self.selecting is not None):
             deliveries.ready[self] = None  # for what comes next
             return
         if self.selecting is not None:
             if self.selecting.idle:
-                if not (self.irregular or irregular or presettled):
+                if not (self.irregular.by_tag or irregular or presettled):
                     return
                 deliveries.wake(self)
             deliveries.ready[self] = None  # for what it does not want it answers without credit, too
@@ -371,9 +344,9 @@ class Subscriber:
         deliveries.ready[self] = None
         if irregular:
             room = self._pump_irregular(room)
-            if room <= 0 or self.to_resume:
+            if room <= 0 or self.irregular.to_resume:
                 return
-        if self.resumes_only:
+        if state is RESUMING:
             return
         if cache is None:
             cache = {}
@@ -450,30 +423,30 @@ class Subscriber:
 
     def accept_sent(self, start: int, stop: int) -> None:
         """Accepts what is written (protocol 6.9)."""
-        self.settled_on_wire.add(start, stop)
+        self.sent.settled_on_wire.add(start, stop)
         self.deliveries.reception.release_tokens(self.owes.remove(start, stop), self)
 
     def note_sent(self, start: int, stop: int, first_id: int) -> None:
         self.cursor = stop
-        self.unsettled.add(start, stop)
-        runs = self.sent_ids.runs
+        self.sent.unsettled.add(start, stop)
+        runs = self.sent.ids.runs
         last = runs[-1] if runs else None
         if last is not None and last.stop == start and last.first_id + start - last.start == first_id:
             last.stop = stop
         else:
             run = SentRun(start, stop, first_id)
-            self.sent_ids.append(first_id, run)
-            self.sent_positions.append(start, run)
+            self.sent.ids.append(first_id, run)
+            self.sent.positions.append(start, run)
 
     def _skip_known(self, start: int, stop: int) -> int:
         """Passes over positions that are known by tag, but for placeholders that wait in their place (protocol 7.6).
         Returns how many were sent."""
         sent = 0
-        if self.filled_placeholders:
-            waiting = next(iter(self.filled_placeholders))  # they were noted in order
+        if self.irregular.filled:
+            waiting = next(iter(self.irregular.filled))  # they were noted in order
             if start <= waiting < stop:
                 stop = waiting + 1
-                self._send_or_begin(self.filled_placeholders.pop(waiting))
+                self._send_or_begin(self.irregular.filled.pop(waiting))
                 sent = 1
         self.skip.remove(start, stop)
         self.cursor = stop
@@ -482,8 +455,8 @@ class Subscriber:
     def _pump_irregular(self, room: int) -> int:
         """Sends resumptions first, then what was released, then what SYNC brought (protocol 7.6). Returns the room that
         is left."""
-        while room > 0 and self.to_resume:
-            delivery = self.to_resume.popleft()
+        while room > 0 and self.irregular.to_resume:
+            delivery = self.irregular.to_resume.popleft()
             # a placeholder lacks payload once its ingress is lost
             if delivery.resume is Resume.FILLED:
                 self._send_or_begin(delivery)
@@ -491,19 +464,19 @@ class Subscriber:
             elif delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
                 self._resume(delivery)
                 room = self._room_left(room, 1)
-        if self.to_resume or self.resumes_only:
+        if self.irregular.to_resume or self.handshake.state is RESUMING:
             return room
-        while room > 0 and self.released:
-            delivery = self.released.pop(0)
+        while room > 0 and self.irregular.released:
+            delivery = self.irregular.released.pop(0)
             if delivery.state is State.RELEASED and not has_expired(self, delivery):
                 self._send_or_begin(delivery)
                 room = self._room_left(room, 1)
-        while room > 0 and self.sync_queue:
-            delivery = self.sync_queue[0]
+        while room > 0 and self.irregular.sync_queue:
+            delivery = self.irregular.sync_queue[0]
             if delivery.state is State.QUEUED:
                 room = self._room_left(room, self._send_from_sync(room))
                 continue
-            self.sync_queue.popleft()
+            self.irregular.sync_queue.popleft()
             if delivery.resume is not Resume.NOTHING:
                 self._resume(delivery)
                 room = self._room_left(room, 1)
@@ -511,14 +484,14 @@ class Subscriber:
 
     def _send_from_sync(self, room: int) -> int:
         """Sends a stretch of new deliveries that a SYNC brought. Returns how many were sent."""
-        assert self.sync_queue
+        assert self.irregular.sync_queue
         batch: list[Irregular] = []
-        message_format = self.sync_queue[0].message_format
-        while self.sync_queue and len(batch) < room:
-            delivery = self.sync_queue[0]
+        message_format = self.irregular.sync_queue[0].message_format
+        while self.irregular.sync_queue and len(batch) < room:
+            delivery = self.irregular.sync_queue[0]
             if delivery.state is not State.QUEUED or delivery.message_format != message_format:
                 break
-            self.sync_queue.popleft()
+            self.irregular.sync_queue.popleft()
             if not has_expired(self, delivery):
                 batch.append(delivery)
         if not batch:
@@ -531,7 +504,7 @@ class Subscriber:
             if self.settled_mode:
                 self.deliveries.accept_irregular(self, delivery, False, True)
             else:
-                self.set_delivery_id(delivery, first_id + i)
+                self.irregular.set_delivery_id(delivery, first_id + i)
         return len(batch)
 
     def _send_or_begin(self, delivery: Irregular) -> None:
@@ -549,7 +522,7 @@ class Subscriber:
         assert delivery.payload is not None
         delivery.state = State.SENT
         delivery_id = self.port.redeliver(delivery.tag, delivery.payload, delivery.message_format, delivery.failures)
-        self.set_delivery_id(delivery, delivery_id)
+        self.irregular.set_delivery_id(delivery, delivery_id)
 
     def _resume(self, delivery: Irregular) -> None:
         resume, delivery.resume = delivery.resume, Resume.NOTHING
@@ -560,89 +533,70 @@ class Subscriber:
             state = MapState.REJECTED if delivery.rejected else MapState.ACCEPTED
         delivery_id = self.port.resume(delivery.tag, state, payload, delivery.message_format, settled)
         if not settled:
-            self.set_delivery_id(delivery, delivery_id)
+            self.irregular.set_delivery_id(delivery, delivery_id)
 
     # --------------------------------------------------------------------------------------------------------- settling
-
-    def delivery_ids_of(self, ranges: list[Range]) -> list[Range]:
-        """Returns the delivery-ids of sent log positions."""
-        found: list[Range] = []
-        for start, stop in ranges:
-            for run, low, high in self.sent_positions.pieces(start, stop):
-                found.append((run.first_id + low, run.first_id + high))
-        return found
 
     def settle_on_wire(self, start: int, stop: int, first_id: int) -> None:
         """Sends dispositions with settled = true for log positions whose delivery-ids follow each other from `first_id`
         on, less what is settled on the wire already."""
         offset = first_id - start
-        for a, b in self.settled_on_wire.missing([(start, stop)]):
+        for a, b in self.sent.settled_on_wire.missing([(start, stop)]):
             self.port.settle(a + offset, b + offset - 1)
 
     def settle_positions(self, start: int, stop: int) -> None:
         """Settles log positions, whose tokens have been released (protocol 10.1)."""
-        held = self.unsettled.remove(start, stop)
+        held = self.sent.unsettled.remove(start, stop)
         if not held:
             return
         self.deliveries.counters.subscriber_settled += count(held)
         left = held
-        if self.settled_on_wire.starts:
-            left = self.settled_on_wire.missing(held)
+        if self.sent.settled_on_wire.starts:
+            left = self.sent.settled_on_wire.missing(held)
             for low, high in held:
-                self.settled_on_wire.remove(low, high)
-        for first, end in self.delivery_ids_of(left) if left else ():
+                self.sent.settled_on_wire.remove(low, high)
+        for first, end in self.sent.delivery_ids_of(left) if left else ():
             self.port.settle(first, end - 1)  # those that are not settled on the wire already
-        if self.rejected.starts:
-            self.rejected.remove(start, stop)
-        if len(self.sent_positions.runs) > 1:
-            self.trim()
+        if self.sent.rejected.starts:
+            self.sent.rejected.remove(start, stop)
+        if len(self.sent.positions.runs) > 1:
+            self.sent.trim()
 
     @property
     def undecided(self) -> int:
         """Returns how many deliveries were sent on this link and have no outcome yet."""
-        in_log = sum(count(self.owes.overlap(start, stop)) for start, stop in self.unsettled)
-        return in_log + sum(delivery.state is State.SENT for delivery in self.by_delivery_id.values())
-
-    def trim(self) -> None:
-        """Drops runs of which nothing is unsettled any more."""
-        first = self.unsettled.first()
-        runs = self.sent_positions.runs
-        n = 0
-        while n < len(runs) - 1 and runs[n].stop <= first:  # the last one may grow
-            n += 1
-        if n:
-            for each in (self.sent_positions, self.sent_ids):
-                del each.runs[:n], each.keys[:n]
+        in_log = sum(count(self.owes.overlap(start, stop)) for start, stop in self.sent.unsettled)
+        return in_log + sum(delivery.state is State.SENT for delivery in self.irregular.by_delivery_id.values())
 
     def check_invariants(self) -> None:
         log = self.deliveries.log
-        for each in (self.owes, self.unsettled, self.settled_on_wire, self.rejected, self.skip):
+        for each in (self.owes, self.sent.unsettled, self.sent.settled_on_wire, self.sent.rejected, self.skip):
             each.check_invariants()
-        for runs in (self.sent_ids, self.sent_positions):
+        for runs in (self.sent.ids, self.sent.positions):
             runs.check_invariants()
         assert self.cursor <= log.end
-        assert self.unsettled.within(log.alive), f"unsettled {self.unsettled}, alive {log.alive}"
-        assert self.unsettled.overlap(0, self.cursor) == list(self.unsettled), "unsettled, but not sent yet"
-        assert self.settled_on_wire.within(self.unsettled)
-        assert self.rejected.within(self.unsettled)
-        assert not any(self.owes.overlap(start, stop) for start, stop in self.rejected)
+        assert self.sent.unsettled.within(log.alive), f"unsettled {self.sent.unsettled}, alive {log.alive}"
+        assert self.sent.unsettled.overlap(0, self.cursor) == list(self.sent.unsettled), "unsettled, but not sent yet"
+        assert self.sent.settled_on_wire.within(self.sent.unsettled)
+        assert self.sent.rejected.within(self.sent.unsettled)
+        assert not any(self.owes.overlap(start, stop) for start, stop in self.sent.rejected)
         owed = IntervalSet(self.owes.overlap(0, log.end))
         assert owed.within(log.open), f"owes {owed}, open {log.open}"
-        taken = IntervalSet(self.unsettled)
-        for position in self.bound:
+        taken = IntervalSet(self.sent.unsettled)
+        for position in self.irregular.bound:
             taken.add(position, position + 1)
         assert not taken.missing(owed.overlap(0, self.cursor)), "owed, but passed over by the cursor"
-        known = [delivery for tags in self.irregular.values() for delivery in tags.values()]
-        assert all(self.irregular.values())
-        assert all(self.find(delivery.tag) is delivery for delivery in known)
+        known = [delivery for tags in self.irregular.by_tag.values() for delivery in tags.values()]
+        assert all(self.irregular.by_tag.values())
+        assert all(self.irregular.find(delivery.tag) is delivery for delivery in known)
         by_delivery_id = {d.delivery_id: d for d in known if d.delivery_id >= 0}
-        assert self.by_delivery_id == by_delivery_id, "a delivery-id of another delivery, or of none"
-        assert self.bound == {d.position: d for d in known if d.position >= 0}
+        assert self.irregular.by_delivery_id == by_delivery_id, "a delivery-id of another delivery, or of none"
+        assert self.irregular.bound == {d.position: d for d in known if d.position >= 0}
         by_sync = {(d.ingress, d.ingress_position): d for d in known if d.ingress is not None}
-        assert by_sync == {(name, at): d for name, held in self.by_sync.items() for at, d in held.items()}
+        assert by_sync == {(name, at): d for name, held in self.irregular.by_sync.items() for at, d in held.items()}
         assert all(d.ingress is not None and d.state is not State.ACCEPTED for d in known if d.token)
-        assert all(self.bound.get(at) is d for at, d in self.filled_placeholders.items())
+        assert all(self.irregular.bound.get(at) is d for at, d in self.irregular.filled.items())
         if self.passage is not None:
             self.passage.check_invariants()
-        assert not (self.answered and self.waiting), "it was answered before all have joined"
+        assert not (self.handshake.answered and self.handshake.missing), "it was answered before all have joined"
         self.presettled.check_invariants()

@@ -80,7 +80,7 @@ class SubscriptionDirectory:
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
         if local and sender == core.name:
-            local.over_at = over_at
+            local.handshake.over_at = over_at
         resumed = self._is_resumed(known, former, message) and not gap
         if known:
             self._tell_old_home(known, sender, message.term)

@@ -63,11 +63,11 @@ def _at_ingress(address: Address, publisher: Publisher, tag: bytes) -> Trace:
     - undone: `waits_for` names the subscriptions that have not accepted it,
     - done: the publisher was told the outcome, `rejected` says by how many, and has not settled it.
     """
-    told: Trace = {"link": publisher.phase.value, "credit": publisher.no_credit_reason or "yes"}
-    if tag in publisher.presented or any(tag in held.tags for held in publisher.held):
-        return {**told, "state": "expected" if tag in publisher.presented else "held"}
+    told: Trace = {"link": publisher.handshake.said, "credit": publisher.window.reason or "yes"}
+    if tag in publisher.handshake.presented or any(tag in held.tags for held in publisher.held.batches):
+        return {**told, "state": "expected" if tag in publisher.handshake.presented else "held"}
     (outgoing,) = outgoing_tags(publisher.prefix, [tag])
-    if outgoing in publisher.expected:
+    if outgoing in publisher.resending.tags:
         return {**told, "state": "expected"}
     records = address.records
     position = records.find(publisher, outgoing)
@@ -87,7 +87,7 @@ def _waits_for(address: Address, publisher: Publisher, position: int) -> list[Tr
     found: list[Trace] = []
     for home, tokens in address.records.awaited.items():
         if position in tokens:
-            for container, name in sorted(publisher.covered.get(home, {})):
+            for container, name in sorted(publisher.coverage.covered.get(home, {})):
                 found.append({"container": container, "name": name, "home": home, "why": "shared"})
     for entry in address.subscriptions.entries.values():
         why = "owed" if position in entry.owed else "syncing" if position in entry.syncing else None
@@ -127,14 +127,14 @@ def _arrived(address: Address, publisher_id: bytes, outgoing: bytes) -> int | No
 
 def _state_at(subscriber: Subscriber, publisher_id: bytes, outgoing: bytes, position: int | None) -> Trace | None:
     # an entry of the client's map may be of another incarnation
-    known = subscriber.irregular.get(publisher_id, {})
+    known = subscriber.irregular.by_tag.get(publisher_id, {})
     for tag, delivery in known.items():
         if tag[PREFIX:] == outgoing[PREFIX:]:
             return _state_of(delivery)
     if position is None:
         return None
-    if position in subscriber.unsettled:
-        if position in subscriber.rejected:
+    if position in subscriber.sent.unsettled:
+        if position in subscriber.sent.rejected:
             return {"state": "rejected"}
         return {"state": "sent" if position in subscriber.owes else "accepted"}
     return {"state": "queued"} if position in subscriber.owes else None

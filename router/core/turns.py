@@ -38,7 +38,7 @@ class Turns:
 
     def look(self) -> None:
         """The holder may have come to the end of its delivery."""
-        if self.holder is not None and self.holder.unfinished is None:
+        if self.holder is not None and self.holder.sent.unfinished is None:
             self._give_back()
 
     def drop(self, publisher: Publisher) -> None:

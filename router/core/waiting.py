@@ -10,7 +10,7 @@ from typing import Final
 
 from router.core.base import BaseAddress
 from router.core.ports import Waiting
-from router.core.publisher import NO_SUBSCRIBERS, Phase, Publisher
+from router.core.publisher import NO_SUBSCRIBERS, Publisher
 from router.names import WaitingReason
 
 TOLD_AFTER_S: Final = 5.0  # without credit; it is told again when the reason has changed, looked at as often
@@ -28,15 +28,15 @@ _REASONS: Final[dict[str, WaitingReason]] = {
 def why(address: BaseAddress, publisher: Publisher) -> Waiting | None:
     """Returns what the publisher waits for; None if it has credit, and outcomes may come."""
     core = address.core
-    reason = publisher.no_credit_reason
-    if not core.may_accept(address) and (publisher.undone or reason):
+    reason = publisher.window.reason
+    if not core.may_accept(address) and (publisher.sent.undone or reason):
         recovery = core.recovery(address.name)
         seconds = round(recovery.left_s, 3) if recovery is not None and core.booted else None
         return Waiting("recovering", seconds=seconds, setting="subscription_timeout")
     if not reason:
         return None
     code = _REASONS[reason]
-    if code == "window" and not publisher.undone:
+    if code == "window" and not publisher.sent.undone:
         code = "memory-limit"  # no bytes are left of its share of memory_limit
     if code != "window":
         return Waiting(code)
@@ -80,7 +80,7 @@ class WaitingPublishers:
     def tick(self) -> None:
         now = self.address.core.now
         for publisher, since in list(self.since.items()):
-            if publisher.phase is Phase.DROPPED:
+            if publisher.dropped:
                 del self.since[publisher]
                 self._told.pop(publisher, None)
             elif now >= since + TOLD_AFTER_S:

@@ -259,7 +259,7 @@ class ClientConnection(BaseConnection):
         for port in self.ports:
             publisher = self.core.publishers.get(port) if isinstance(port, PublisherLink) else None
             if publisher is not None:
-                publisher.unsettled_window = self.limits.unsettled_window or self.config.unsettled_window
+                publisher.window.most_unsettled = self.limits.unsettled_window or self.config.unsettled_window
 
     def close_link(self, port: PublisherLink | SubscriberLink, description: str, now: float) -> None:
         """Detach a link for the operator: its client may attach again."""

@@ -291,7 +291,7 @@ def entries_of(address: Address) -> int:
     """What the bookkeeping counts of one address."""
     found = ADDRESS_COST + len(address.publishers.entries) + len(address.subscriptions.entries)
     for publisher in address.ingress.attached():
-        found += 1 + len(publisher.presented) + len(publisher.expected)
+        found += 1 + len(publisher.handshake.presented) + len(publisher.resending.tags)
     for subscriber in address.deliveries.subscribers.values():
-        found += 1 + sum(map(len, subscriber.irregular.values()))
+        found += 1 + sum(map(len, subscriber.irregular.by_tag.values()))
     return found

@@ -152,3 +152,6 @@ def test_pictures_are_as_their_texts_say() -> None:
     for text in texts:
         assert text.with_suffix(".svg").read_text() == make.Picture(text.read_text()).svg(), text.name
         assert f"diagrams/{text.stem}.svg" in page()
+    for stem, table in make.HANDSHAKES.items():
+        assert (folder / f"{stem}.svg").read_text() == make.handshake(*table), stem
+        assert f"diagrams/{stem}.svg" in page()

@@ -12,6 +12,7 @@ from typing import Any
 
 from router.config import AddressConfig, Life, RouterConfig
 from router.core.core import Core
+from router.core.irregular import Irregulars
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
 from router.core.reports import of_all
@@ -174,24 +175,21 @@ def _leftovers(core: Core) -> dict[str, object]:
             left[f"records.{name}"] = getattr(address.records, name)
         left["awaited"] = [home for home, tokens in address.records.awaited.items() if tokens]
         for publisher in ingress.publishers.values():
-            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats", "held", "needs_question"):
-                left[f"publisher {publisher.container} {name}"] = getattr(publisher, name)
+            container = f"publisher {publisher.brought.container}"
+            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats"):
+                left[f"{container} {name}"] = getattr(publisher.sent, name)
+            left[f"{container} held"] = publisher.held.batches
+            left[f"{container} questions"] = publisher.questions.needed
         for name in ("alive", "open", "rejected"):
             left[f"arrivals.{name}"] = getattr(log, name)
         for name in ("accepts", "sync_accepts"):
             left[f"deliveries.{name}"] = getattr(address.deliveries, name)
         for each in address.deliveries.subscribers.values():
-            names = (
-                "unsettled",
-                "settled_on_wire",
-                "rejected",
-                "irregular",
-                "by_delivery_id",
-                "bound",
-                "by_sync",
-                "skip",
-            )
-            for name in (*names, "filled_placeholders", "released", "sync_queue", "to_resume", "presettled"):
+            for name in ("unsettled", "settled_on_wire", "rejected"):
+                left[f"subscriber {each.name} {name}"] = getattr(each.sent, name)
+            for name in Irregulars.__slots__:
+                left[f"subscriber {each.name} {name}"] = getattr(each.irregular, name)
+            for name in ("skip", "presettled"):
                 left[f"subscriber {each.name} {name}"] = getattr(each, name)
             left[f"subscriber {each.name} owes"] = each.owes.overlap(0, log.end)
         for entry in address.subscriptions.entries.values():

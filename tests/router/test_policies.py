@@ -225,7 +225,7 @@ def test_another_users_publisher_of_the_same_name_is_another_publisher() -> None
     clients.exchange()
     assert not one.detached
     assert not two.detached
-    containers = {publisher.container for publisher in clients.router.core.publishers.values()}
+    containers = {publisher.brought.container for publisher in clients.router.core.publishers.values()}
     assert containers == {"alice|c", "mallory|c"}
 
 

@@ -17,6 +17,7 @@ from router.core.ports import Term
 from router.core.publisher_directory import PublisherDirectory
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
+from router.core.subscriber_handshake import State
 from router.core.subscription_directory import SubscriptionDirectory
 
 
@@ -25,7 +26,7 @@ def forget_at_the_timeout(self: SubscriptionDirectory, entry: SubscriptionEntry)
 
 
 def as_it_attached(self: Egress, subscriber: Subscriber) -> tuple[m.JoinKind, bool]:
-    return subscriber.kind, subscriber.history
+    return subscriber.handshake.kind, subscriber.handshake.history
 
 
 def as_an_orphan(
@@ -79,9 +80,10 @@ LEARN_OF_HELLO = SubscriptionDirectory.learn_of_hello
 
 
 def join_without_told(self: Egress, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
-    gap, subscriber.gap = subscriber.gap, Gap.NONE
+    handshake = subscriber.handshake
+    state, handshake.state = handshake.state, State.ATTACHED if handshake.answered else handshake.state
     SEND_JOIN(self, subscriber, router, heard=heard)
-    subscriber.gap = gap
+    handshake.state = state
 
 
 SEND_JOIN = Egress._send_join
@@ -101,10 +103,12 @@ def if_it_was_known(self: Egress, sender: str, message: m.Joined) -> None:
     ANSWERED(self, sender, message)
     subscriber = self.subscribers.get(message.name)
     if subscriber is not None:
-        subscriber.gap = Gap.NONE
+        handshake = subscriber.handshake
+        handshake.state = NO_GAP.get(handshake.state, handshake.state)
 
 
 ANSWERED = Egress.on_joined
+NO_GAP = {State.MISSED: State.JOINING, State.UNTOLD: State.ATTACHED, State.TOLD: State.ATTACHED}
 
 
 def answer_without_mark(

@@ -16,13 +16,14 @@ from interrouter.stream import OutgoingStream
 from interrouter.trunk import Trunk
 from router.core import messages as m
 from router.core.arrivals import ArrivalRun, Arrivals
+from router.core.coverage import Coverage
 from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
+from router.core.held import Batch, Held
 from router.core.irregular import Irregular
 from router.core.log import BITS, Segments
 from router.core.membership import Membership
 from router.core.presettled import PreSettledQueue
-from router.core.publisher import Batch, Publisher
 from router.core.publisher_directory import PublisherDirectory
 from router.core.subscriber import Subscriber
 from router.core.subscription_directory import SubscriptionDirectory
@@ -55,7 +56,7 @@ def unawait_nowhere(self: TopicDistribution, start: int, stop: int) -> None:
     self.undone.remove(start, stop)
 
 
-def cover_nothing_else(self: Publisher, entry: SubscriptionEntry) -> None:
+def cover_nothing_else(self: Coverage, entry: SubscriptionEntry) -> None:
     """Its name stays among those who are covered where it was."""
     self.uncovered.pop(entry, None)
 
@@ -104,8 +105,8 @@ def closed_and_at_home(self: PublisherDirectory, message: m.PubClose) -> None:
 ENTER_CLOSED = PublisherDirectory._enter_closed
 
 
-def hold_uncounted(self: Publisher, held: Batch) -> None:
-    self.held.append(held)
+def hold_uncounted(self: Held, batch: Batch) -> None:
+    self.batches.append(batch)
 
 
 def count_no_bytes(self: PreSettledQueue, count: int, size: int) -> None:
@@ -162,13 +163,13 @@ STATES: dict[str, tuple[list[Patch], str]] = {
     # a record that has gone with its publisher is awaited
     "state_awaits_what_is_gone": ([(TopicDistribution, "unawait", unawait_nowhere)], "together"),
     # a subscription is covered at a home where it is not
-    "state_covers_who_has_gone": ([(Publisher, "uncover", cover_nothing_else)], "crossing"),
+    "state_covers_who_has_gone": ([(Coverage, "forget", cover_nothing_else)], "crossing"),
     # a publisher's home is a router that is down
     "state_has_a_home_that_is_down": ([(PublisherDirectory, "router_down", always(None))], "together"),
     # a subscription's home is a router where it is not attached
     "state_has_a_home_without_it": ([(TopicDistribution, "orphan", always(None))], "together"),
     # a publisher's held transfers do not count against its window
-    "state_holds_what_it_does_not_count": ([(Publisher, "hold", hold_uncounted)], "crossing"),
+    "state_holds_what_it_does_not_count": ([(Held, "hold", hold_uncounted)], "crossing"),
     # a closed publisher counts as real
     "state_closed_and_real": ([(PublisherDirectory, "_enter_closed", closed_and_at_home)], "together"),
     # a token is open that nobody owes

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
+from router.core.held import Batch
 from router.core.ingress import Ingress
 from router.core.irregular import Irregular
 from router.core.large import AnotherMessage, Body, Partial
 from router.core.passage import Passage
-from router.core.publisher import Batch, Publisher
+from router.core.publisher import Publisher
 from router.core.records import Records
 from router.core.streams import Streams
 from router.core.subscriber import Subscriber
 from router.core.topic.reception import TopicReception
 from router.core.turns import Turns
+from router.core.windows import Windows
 from router.links.subscriber_link import SubscriberLink
 
 
@@ -22,18 +24,18 @@ def ended_in_place_of_aborted(self: SubscriberLink) -> None:
 
 
 def only_what_is_unfinished(self: Records, publisher: Publisher, entry: SubscriptionEntry) -> bool:
-    return publisher.unfinished is not None
+    return publisher.sent.unfinished is not None
 
 
 def only_what_is_finished(self: Records, publisher: Publisher, entry: SubscriptionEntry) -> bool:
-    return publisher.unfinished is None and LACKS(self, publisher, entry)
+    return publisher.sent.unfinished is None and LACKS(self, publisher, entry)
 
 
 LACKS = Records.lacks_payload
 
 
 def released_and_not_asked_for(self: TopicReception, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
-    subscriber.release(delivery, failed)
+    subscriber.irregular.release(delivery, failed)
 
 
 def taken_for_sent(self: Passage, publisher_id: bytes) -> bool:
@@ -96,25 +98,25 @@ def begins_at_once(self: Turns, publisher: Publisher) -> None:
 
 
 def overtaking(self: Ingress, publisher: Publisher, batch: Batch) -> None:
-    parts, publisher.held_parts = publisher.held_parts, []
+    parts, publisher.held.parts = publisher.held.parts, []
     TRANSFERS(self, publisher, batch)
-    publisher.held_parts = parts
+    publisher.held.parts = parts
 
 
 TRANSFERS = Ingress.transfers
 
 
-def held_back_with_credit(self: Ingress, publisher: Publisher, reason: str) -> bool:
+def held_back_with_credit(self: Windows, publisher: Publisher, reason: str) -> bool:
     return bool(reason) and WITHHELD(self, publisher, reason)
 
 
-WITHHELD = Ingress._is_credit_withheld
+WITHHELD = Windows._is_credit_withheld
 
 
 def flushes_at_once(self: Streams, publisher: Publisher) -> None:
-    parts, publisher.held_parts = publisher.held_parts, []
+    parts, publisher.held.parts = publisher.held.parts, []
     FLUSH(self, publisher)
-    publisher.held_parts = parts
+    publisher.held.parts = parts
 
 
 FLUSH = Streams._flush
@@ -159,7 +161,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.12.10: p0's second message is taken before its first, which has the lower delivery-id
     "large_waits_with_others_behind_it": ([(Ingress, "transfers", overtaking)], "key"),
     # protocol 8.5.2: what p0 could not send is settled while its session is held back
-    "large_sent_again_waits_for_its_turn": ([(Ingress, "_is_credit_withheld", held_back_with_credit)], "G2"),
+    "large_sent_again_waits_for_its_turn": ([(Windows, "_is_credit_withheld", held_back_with_credit)], "G2"),
     # protocol 8.5.5: what waits for its turn is settled
     "large_sent_again_before_the_answer": ([(Streams, "_flush", flushes_at_once)], "G2"),
 }

@@ -69,7 +69,7 @@ def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) ->
     ON_JOINED(self, sender, message)
     subscriber = self.subscribers.get(message.name)
     if subscriber is not None and subscriber.term == message.term and message.result is m.JoinResult.UNHEARD:
-        subscriber.waiting.pop(sender, None)
+        subscriber.handshake.missing.pop(sender, None)
         self.check_answered(subscriber)
 
 

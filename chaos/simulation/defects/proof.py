@@ -8,8 +8,10 @@ from router.core.ingress import Ingress
 from router.core.ports import PublisherAttach, PublisherPort, Term
 from router.core.publisher import Publisher
 from router.core.publisher_directory import PublisherDirectory
+from router.core.publisher_handshake import State
 from router.core.roll_call import RollCall
 from router.core.streams import Streams
+from router.core.windows import Windows
 from router.links.proof import Proof
 
 
@@ -28,7 +30,7 @@ ATTACH = Ingress.attach
 
 
 def claim_in_the_term_of_the_proof(self: Ingress, publisher: Publisher) -> None:
-    if not publisher.brought_epoch:
+    if not publisher.handshake.brought_epoch:
         known = self.address.known_publishers.get(publisher.publisher_id)
         publisher.term = (max(self.core.clock_us(), known.term[0] + 1 if known else 0), self.core.name)
     CLAIM(self, publisher)
@@ -38,7 +40,10 @@ CLAIM = Ingress._claim
 
 
 def proved_by_anything(self: Ingress, publisher: Publisher) -> None:
-    publisher.proof_outdated = False
+    now = publisher.handshake.state.name
+    publisher.handshake.state = State[now.removesuffix("_OUTDATED").removesuffix("_OVERTAKEN")]
+    if publisher.handshake.state in (State.OUTDATED, State.OVERTAKEN):
+        publisher.handshake.state = State.PROVING
     PROVED(self, publisher)
 
 
@@ -46,7 +51,7 @@ PROVED = Ingress.proved
 
 
 def answer_serves_all(self: Streams, publisher: Publisher) -> None:
-    publisher.needs_question = dict.fromkeys(publisher.needs_question, 0)
+    publisher.questions.needed = dict.fromkeys(publisher.questions.needed, 0)
     QUESTION_ANSWERED(self, publisher)
 
 
@@ -69,8 +74,8 @@ def any_frame(self: Proof, now: float, proof_after_s: float) -> bool:
 
 
 def flush_unproved(self: Streams, publisher: Publisher) -> None:
-    publisher.flush_at = None
-    if publisher.unknown or publisher.expected:
+    publisher.resending.flush_at = None
+    if publisher.resending.unknown or publisher.resending.tags:
         self._flush(publisher)
 
 
@@ -115,9 +120,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 5.7: so was the heartbeat
     "heartbeat_sent_before_the_question": ([(Proof, "frame", any_frame)], "G2"),
     # protocol 8.5: P could not send again what it has in doubt, and B says that it will not
-    "expected_of_a_publisher_that_got_no_credit": ([(Ingress, "_is_credit_withheld", always(False))], "G2"),
+    "expected_of_a_publisher_that_got_no_credit": ([(Windows, "_is_credit_withheld", always(False))], "G2"),
     # protocol 8.5: P had used the credit that it was given for the first of them
-    "sent_again_while_nobody_accepts": ([(Ingress, "_is_resending", always(False))], "G2"),
+    "sent_again_while_nobody_accepts": ([(Windows, "_is_resending", always(False))], "G2"),
     # protocol 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
     "flush_by_an_abandoned_ingress": ([(Streams, "flush_due", flush_unproved)], "G2"),
 }

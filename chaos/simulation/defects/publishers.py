@@ -18,7 +18,7 @@ from router.core.subscriber import Subscriber
 
 
 def unknown_is_empty(self: Streams, publisher: Publisher) -> m.Expected:
-    return list(publisher.expected)
+    return list(publisher.resending.tags)
 
 
 def pub_is_stale_by_term(self: PublisherDirectory, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
@@ -78,7 +78,7 @@ def has_no_home_now(self: PublisherDirectory, sender: str, message: m.PubDown) -
 
 
 def synced_under_a_known_set(self: Egress, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
-    return sender in subscriber.joined and isinstance(message.expected, list)
+    return sender in subscriber.handshake.joined and isinstance(message.expected, list)
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {

@@ -24,7 +24,7 @@ from router.core.subscriber import Subscriber
 
 
 def everybody_is_heard(self: Doubts, publisher: Publisher, consumers: object) -> None:
-    self.of[publisher] = Doubt(publisher.expected, [], [])
+    self.of[publisher] = Doubt(publisher.resending.tags, [], [])
 
 
 def assign_what_it_has_not_named(
@@ -79,7 +79,7 @@ def assign_as_if_sent_once(self: QueueDistribution, *arguments: Any, **named: An
 
 
 def tell_only_of_what_is_bound_to_nothing(self: Departed, consumer: Subscriber) -> list[bytes]:
-    held = consumer.irregular
+    held = consumer.irregular.by_tag
     return [each for each in TAKE_OVER(self, consumer) if any(one.ingress is None for one in held[each].values())]
 
 

@@ -36,7 +36,7 @@ def waits_for_itself_only(self: Egress, port: SubscriberPort, attach: Subscriber
     EGRESS_ATTACH(self, port, attach)
     subscriber = self.kept.subscribers.get(port)
     if subscriber is not None:
-        subscriber.waiting = {self.core.name: None}
+        subscriber.handshake.missing = {self.core.name: None}
 
 
 EGRESS_ATTACH = Egress.attach
@@ -59,7 +59,7 @@ LISTED = Egress._listed
 def resumed_though_not_listed(self: Deliveries, subscriber: Subscriber, delivery: Irregular) -> None:
     resume = delivery.resume
     SETTLE_IRREGULAR(self, subscriber, delivery)
-    if not subscriber.answered:
+    if not subscriber.handshake.answered:
         delivery.resume = resume
 
 
@@ -68,7 +68,7 @@ SETTLE_IRREGULAR = Deliveries.settle_irregular
 
 def resume_last(self: Subscriber, room: int) -> int:
     """What is new uses the credit first, in so far as there is any."""
-    while room > 0 and self.sync_queue:
+    while room > 0 and self.irregular.sync_queue:
         room -= self._send_from_sync(room)
     return PUMP_IRREGULAR(self, room)
 
@@ -92,17 +92,17 @@ RELEASE_ALL_TOKENS = Egress._release_all_tokens
 def stays_covered(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
     """What makes a home's coverage outlive a subscription's: where its name stands already, it is covered."""
     for publisher in list(self.address.attached_publishers.values()):
-        if entry.name not in publisher.covered.get(entry.home or "", ()):
-            publisher.uncovered[entry] = None
-        publisher.needs_question[entry.name] = publisher.questions_asked + 1
+        if entry.name not in publisher.coverage.covered.get(entry.home or "", ()):
+            publisher.coverage.uncovered[entry] = None
+        publisher.questions.needed[entry.name] = publisher.questions.asked + 1
         self.ask(publisher)
 
 
 def covered_with_its_neighbour(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
     for publisher in list(self.address.attached_publishers.values()):
-        if entry.home not in publisher.covered:
-            publisher.uncovered[entry] = None
-        publisher.needs_question[entry.name] = publisher.questions_asked + 1
+        if entry.home not in publisher.coverage.covered:
+            publisher.coverage.uncovered[entry] = None
+        publisher.questions.needed[entry.name] = publisher.questions.asked + 1
         self.ask(publisher)
 
 
@@ -117,14 +117,13 @@ ON_ORPHAN = SubscriptionDirectory.on_orphan
 
 
 def router_down_without_uncover(self: SubscriptionDirectory, router: str) -> None:
-    publishers = self.address.attached_publishers.values()
+    coverages = [publisher.coverage for publisher in self.address.attached_publishers.values()]
     before = {
-        publisher: ({home: dict(names) for home, names in publisher.covered.items()}, publisher.destinations)
-        for publisher in publishers
+        each: ({home: dict(names) for home, names in each.covered.items()}, each.destinations) for each in coverages
     }
     ROUTER_DOWN(self, router)
-    for publisher, (covered, destinations) in before.items():
-        publisher.covered, publisher.destinations = covered, destinations
+    for coverage, (covered, destinations) in before.items():
+        coverage.covered, coverage.destinations = covered, destinations
         self.records.awaited.setdefault(router, IntervalSet())
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -33,11 +34,15 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.core.core import Core
 from router.core.counters import Counters, CountersByAddress, Timeline
+from router.core.coverage import Coverage
 from router.core.deliveries import Deliveries
 from router.core.intervals import IntervalSet
-from router.core.publisher import Phase, Publisher
+from router.core.irregular import Irregulars
+from router.core.publisher import Publisher
+from router.core.publisher_handshake import Handshake
 from router.core.records import Records
 from router.core.subscriber import Subscriber
+from router.core.subscriber_handshake import Handshake as SubscriberHandshake
 from router.core.topic.distribution import TopicDistribution
 from router.core.topic.reception import TopicReception
 from router.links.client_connection import ClientConnection
@@ -65,14 +70,29 @@ def _proof(proof: Proof) -> dict[str, Any]:
 
 
 def _publisher(publisher: Publisher) -> dict[str, Any]:
-    come = {} if publisher.phase is Phase.PROVING else {"resumes": False, "was_known": False}
-    covered = {home: dict(sorted(publisher.covered[home].items())) for home in sorted(publisher.covered)}
-    return {**come, "covered": covered, "uncovered": dict.fromkeys(sorted(publisher.uncovered, key=attrgetter("name")))}
+    if publisher.handshake.is_proving:
+        return {}
+    brought = copy(publisher.brought)
+    brought.resumes = False
+    return {"brought": brought}
 
 
-def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
-    emptied = [name for name in ("to_resume", "sync_queue") if not getattr(subscriber, name)]
-    return {"joined": dict(sorted(subscriber.joined.items())), **dict.fromkeys(emptied, ())}
+def _coverage(coverage: Coverage) -> dict[str, Any]:
+    covered = {home: dict(sorted(names.items())) for home, names in sorted(coverage.covered.items())}
+    return {"covered": covered, "uncovered": dict.fromkeys(sorted(coverage.uncovered, key=attrgetter("name")))}
+
+
+def _handshake(handshake: Handshake) -> dict[str, Any]:
+    late = handshake.may_be_late and handshake.is_proving
+    return {"may_be_late": late, "call": handshake.call if handshake.is_calling else 0}
+
+
+def _irregulars(irregular: Irregulars) -> dict[str, Any]:
+    return dict.fromkeys([name for name in ("to_resume", "sync_queue") if not getattr(irregular, name)], ())
+
+
+def _joined(handshake: SubscriberHandshake) -> dict[str, Any]:
+    return {"joined": dict(sorted(handshake.joined.items()))}
 
 
 def _core(core: Core) -> dict[str, Any]:
@@ -127,7 +147,10 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     ReceiverLink: _attaches,
     Proof: _proof,
     Publisher: _publisher,
-    Subscriber: _subscriber,
+    Coverage: _coverage,
+    Handshake: _handshake,
+    Irregulars: _irregulars,
+    SubscriberHandshake: _joined,
     Core: _core,
     Counters: _counters,
     CountersByAddress: lambda _: {"lost": {}},

@@ -33,14 +33,16 @@ from router.config import AddressConfig, Limits, RouterConfig
 from router.core.irregular import State as ResumeState
 from router.core.messages import JoinKind
 from router.core.ports import Outcome
-from router.core.publisher import Phase as PublisherPhase
+from router.core.publisher_handshake import State as PublisherState
+from router.core.publisher_handshake import Vouched
+from router.core.subscriber_handshake import State as SubscriberState
 from router.links.negotiation import Modes
 
 BY_VALUE = frozenset((int, bool, float, type(None)))  # pickle writes these out each time
 A_THING, WHOLE, BY_PARTS, SORTED, POINTED_AT = "a thing", "whole", "by parts", "sorted", "pointed at"
 NEVER_CHANGE = frozenset((
-    RouterConfig, AddressConfig, Limits, ConnectionSettings, Modes, Outcome, PublisherPhase, JoinKind, ResumeState,
-    LinkState, SessionState, ConnectionState, HandshakePhase,
+    RouterConfig, AddressConfig, Limits, ConnectionSettings, Modes, Outcome, PublisherState, SubscriberState, Vouched,
+    JoinKind, ResumeState, LinkState, SessionState, ConnectionState, HandshakePhase,
 ))  # fmt: skip
 VALUES = (tuple, int, str, bytes)
 SHARED: list[Any] = []  # values of these: pointed at, not copied

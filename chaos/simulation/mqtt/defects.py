@@ -16,7 +16,8 @@ from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Kept
 from router.core.ports import SubscriberAttach
-from router.core.publisher import BaseFeed, Phase, Publisher
+from router.core.publisher import BaseFeed, Publisher
+from router.core.publisher_handshake import READY
 from router.core.queue.doubts import Doubts
 from router.mqtt.publisher import MqttPublisher
 from router.mqtt.service import Mqtt
@@ -49,9 +50,10 @@ SETTLED_TAG = Completion.settled_tag
 
 
 def complete_while_it_claims(self: Completion, one: Settlement) -> None:
-    phase, one.publisher.phase = one.publisher.phase, Phase.READY
+    handshake = one.publisher.handshake
+    state, handshake.state = handshake.state, READY
     CHECK(self, one)
-    one.publisher.phase = phase
+    handshake.state = state
 
 
 CHECK = Completion._check

@@ -34,7 +34,6 @@ from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.world import Event, World
 from interrouter.events import PeerDown, PeerUp
 from router.core.map_parts import KEPT_S
-from router.core.publisher import Phase
 
 FRESH_FRAME_S = 1.5  # less than proof_after (2 s), on which clients without epochs rely
 SETTLING = 30_000
@@ -121,7 +120,7 @@ class Run:
         site = self.world.sites[publisher.pipe.router]
         links = site.router.core.publishers.values() if site is not None else ()
         server = publisher.pipe.server
-        return any(link.port in server.ports and link.phase is Phase.READY for link in links)
+        return any(link.port in server.ports and link.ready for link in links)
 
     def usual(self) -> list[Event]:
         """Events without faults: what happens by itself, in any order and in any pieces, and what applications do."""

@@ -374,7 +374,7 @@ class _Publishers(_OfAddresses):
         return [] if address is None else address.ingress.attached()
 
     def identity(self, owner: str, part: Publisher) -> str:
-        return _linked(owner, part.container, part.name)
+        return _linked(owner, part.brought.container, part.brought.name)
 
     def make(self, owner: str, part: Publisher) -> Making:
         yield
@@ -383,7 +383,9 @@ class _Publishers(_OfAddresses):
             return None
         said = of_publisher(address, part)
         keys = ("state", "undone", "unsettled", "waits_for", "no_credit", "no_credit_s")
-        return {"address": owner, "container": part.container, "link": part.name, **{key: said[key] for key in keys}}
+        brought = part.brought
+        told = {"address": owner, "container": brought.container, "link": brought.name}
+        return {**told, **{key: said[key] for key in keys}}
 
 
 class _InDoubt(_OfAddresses):

@@ -6,6 +6,7 @@ from router.core import messages as m
 from router.core.deliveries import Deliveries
 from router.core.intervals import count
 from router.core.subscriber import Subscriber
+from router.core.subscriber_handshake import NOTHING_NEW
 
 
 class Grant:
@@ -61,14 +62,15 @@ class Credit:
 
     def is_unproven(self, consumer: Subscriber) -> bool:
         """Says whether its attach may be an old one, read late, whose map is not true any more (protocol 16.8)."""
-        return consumer.brought_map and not consumer.brought_epoch and consumer not in self.proven
+        return consumer.handshake.brought_map and not consumer.handshake.brought_epoch and consumer not in self.proven
 
     def room(self, consumer: Subscriber) -> int:
         """Returns how many deliveries it takes beyond those that wait here already."""
-        if not consumer.answered or consumer.resumes_only or self.is_unproven(consumer):
+        if consumer.handshake.state in NOTHING_NEW or self.is_unproven(consumer):
             return 0
         waiting = count(consumer.owes.overlap(consumer.cursor, self.log.end))
-        waiting += len(consumer.to_resume) + len(consumer.released) + len(consumer.sync_queue)
+        irregular = consumer.irregular
+        waiting += len(irregular.to_resume) + len(irregular.released) + len(irregular.sync_queue)
         return max(0, consumer.port.link_credit() - waiting)
 
     def tell(self) -> None:
@@ -99,7 +101,7 @@ class Credit:
 
     def _has_enough(self, consumer: Subscriber) -> bool:
         """Says whether no ingress has used half of the largest share that it could be told now."""
-        if not self.homes or not consumer.answered:
+        if not self.homes or not consumer.handshake.answered:
             return False
         half, grants = consumer.port.link_credit() // len(self.homes) // 2, self.grants[consumer]
         return all(home in grants and grants[home].left > half for home in self.homes)

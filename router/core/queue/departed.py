@@ -44,35 +44,35 @@ class Departed:
         """The consumer's link is gone. Returns the publishers of which it had accepted something that their ingress may
         not have been told: what SYNC has bound may not have been assigned yet, and nothing has been said of it."""
         untold: dict[bytes, None] = {}
-        for known in consumer.irregular.values():
+        for known in consumer.irregular.by_tag.values():
             for delivery in known.values():
                 if delivery.state is State.ACCEPTED:
                     untold[delivery.publisher_id] = None
                     self._remember(delivery.tag, delivery.rejected, delivery.ingress, delivery.ingress_position)
         log = self.deliveries.log
-        for start, stop in consumer.unsettled:
+        for start, stop in consumer.sent.unsettled:
             for low, high in consumer.owes.missing([(start, stop)]):
                 for run, a, b in log.runs.pieces(low, high):
                     for at, tag in enumerate(log.segments.tags(run.start + a, run.start + b), a):
-                        self._remember(tag, run.start + at in consumer.rejected, run.ingress, run.position + at)
+                        self._remember(tag, run.start + at in consumer.sent.rejected, run.ingress, run.position + at)
         return list(untold)
 
     def _remember(self, tag: bytes, rejected: bool, ingress: str | None, position: int) -> None:
         nobody = self._nobody()
-        if nobody.find(tag) is not None:
+        if nobody.irregular.find(tag) is not None:
             return
         delivery = Irregular(tag, State.ACCEPTED)
         delivery.rejected = rejected
-        nobody.enter(delivery)
+        nobody.irregular.enter(delivery)
         self.deliveries.special[delivery.publisher_id][nobody] = None
         if ingress is not None:
             delivery.ingress, delivery.ingress_position = ingress, position
-            nobody.by_sync.setdefault(ingress, {})[position] = delivery
+            nobody.irregular.by_sync.setdefault(ingress, {})[position] = delivery
 
     def forget_settled(self) -> None:
         """Forgets the one that stands for them, if it remembers nothing."""
         nobody = self.subscribers.get(NOBODY)
-        if nobody is not None and not nobody.irregular:
+        if nobody is not None and not nobody.irregular.by_tag:
             del self.subscribers[NOBODY]
             self.credit.forget(nobody)
             for special in self.deliveries.special.values():

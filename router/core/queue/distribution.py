@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
+from router.core.held import Batch
 from router.core.ingress import Ingress
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.ports import Term
-from router.core.publisher import Batch, Distribution, Publisher
+from router.core.publisher import Distribution, Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.departed import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
@@ -90,7 +91,7 @@ class QueueDistribution(Distribution):
         for tag in message.tags:
             found = records.get(tag)
             if found is None:
-                if publisher.unknown or tag in publisher.expected:
+                if publisher.resending.unknown or tag in publisher.resending.tags:
                     doubt.holders.setdefault(tag, []).append(entry)
                 else:
                     over.append(tag)
@@ -108,7 +109,7 @@ class QueueDistribution(Distribution):
             found = records.get(tag)
             if found is not None and found[0] in self.undone:
                 self._pass_over(publisher, message.name, message.subscription_term, *found)
-            elif found is None and (publisher.unknown or tag in publisher.expected):
+            elif found is None and (publisher.resending.unknown or tag in publisher.resending.tags):
                 doubt.declined.setdefault(tag, {})[message.name] = message.subscription_term
         self._assign_held(publisher, entry, named)
         if message.unproven:
@@ -133,8 +134,8 @@ class QueueDistribution(Distribution):
         """Returns the positions of its records, with their message formats."""
         return {
             tag: (start + i, message_format)
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
             for i, tag in enumerate(self.log.tags(start, stop))
         }
 
@@ -148,7 +149,7 @@ class QueueDistribution(Distribution):
             for i, kind in self.core.kinds_of(batch.payloads, self.address.config.priority).items():
                 self.free.note(start + i, kind)
         doubt = self.doubts.of[publisher]
-        unknown = publisher.unknown
+        unknown = publisher.resending.unknown
         if not (unknown or doubt.expected):
             self.free.add(start, stop)
             return
@@ -194,14 +195,14 @@ class QueueDistribution(Distribution):
         self.core.touch(self.address)  # there may be something for it
         return [
             m.Entries(start, message_format, self.log.tags(start, stop), [None] * (stop - start), [])
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
         ]
 
     def is_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         if entry.name == NOBODY:
             return True
-        return entry.home is not None and entry.name in publisher.covered.get(entry.home, ())
+        return entry.home is not None and entry.name in publisher.coverage.covered.get(entry.home, ())
 
     def may_get(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         """Says whether the consumer gets what is free of this publisher. Before it has been heard, that might overtake
@@ -214,8 +215,8 @@ class QueueDistribution(Distribution):
             return []
         return [
             (low, high, message_format)
-            for first, last in publisher.live
-            for start, stop, message_format in publisher.positions(first, last)
+            for first, last in publisher.sent.live
+            for start, stop, message_format in publisher.sent.positions(first, last)
             for low, high in entry.owed.overlap(start, stop)
         ]
 

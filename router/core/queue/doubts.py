@@ -52,7 +52,7 @@ class Doubts:
 
     def claimed(self, publisher: Publisher, consumers: Iterable[SubscriptionEntry]) -> None:
         """Any consumer may hold what the publisher sends again, until it has been heard."""
-        self.of[publisher] = Doubt(publisher.expected, consumers, publisher.waiting)
+        self.of[publisher] = Doubt(publisher.resending.tags, consumers, publisher.handshake.missing)
 
     def flushed(self, publisher: Publisher) -> None:
         """The publisher sends nothing again any more."""

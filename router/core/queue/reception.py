@@ -55,7 +55,7 @@ class QueueReception(Reception):
     def held(self, subscriber: Subscriber, entered: Entered) -> Entered:
         """Returns what counts of its map. Of what an earlier subscription held undecided a fresh one holds nothing: it
         may be another's by now (protocol 16.2)."""
-        if subscriber.kind is not m.JoinKind.FRESH:
+        if subscriber.handshake.kind is not m.JoinKind.FRESH:
             return entered
         final = State.ACCEPTED
         decided = {
@@ -80,7 +80,7 @@ class QueueReception(Reception):
         had accepted before they went (protocol 16.4, 16.7)."""
         for subscriber in self.subscribers.values():
             asked = message.expected is not None or not subscriber.has_link
-            if (asked and message.publisher in subscriber.irregular) or self.credit.is_unproven(subscriber):
+            if (asked and message.publisher in subscriber.irregular.by_tag) or self.credit.is_unproven(subscriber):
                 self.send_hold(sender, subscriber, message.publisher, message.term)
 
     def homes_changed(self) -> None:
@@ -90,7 +90,7 @@ class QueueReception(Reception):
     def link_gone(self, subscriber: Subscriber) -> None:
         """Its deliveries are its own: nobody else here owes an answer for them (protocol 16.6)."""
         self.credit.forget(subscriber)
-        for start, stop in [*subscriber.owes.take(), *subscriber.unsettled.take()]:
+        for start, stop in [*subscriber.owes.take(), *subscriber.sent.unsettled.take()]:
             for run, low, high in self.log.runs.pieces(start, stop):
                 self.core.payload_bytes -= self.log.forget(run, run.start + low, run.start + high)
         assert not count(self.log.open.overlap(0, self.log.end)) or self.subscribers
@@ -129,7 +129,7 @@ class QueueReception(Reception):
         if consumer is None:
             return  # the ORPHAN, LEAVE or JOIN sent before this says so
         new: list[Range] = [(0, len(message.tags))]
-        known = consumer.irregular.get(message.publisher)
+        known = consumer.irregular.by_tag.get(message.publisher)
         if known:
             new = []
             for i, tag in enumerate(message.tags):
@@ -210,15 +210,15 @@ class QueueReception(Reception):
         """A delivery with which consumers have failed: it goes out with its delivery-count (protocol 16.5)."""
         delivery = Irregular(tag, State.RELEASED, payload, message.message_format)
         delivery.failures = message.failures
-        consumer.enter(delivery)
+        consumer.irregular.enter(delivery)
         self._bind_entry(consumer, sender, position, delivery)
         delivery.token = True
-        consumer.released.append(delivery)
+        consumer.irregular.released.append(delivery)
 
     # ------------------------------------------------------------------------------------------------------------- SYNC
 
     def send_hold(self, ingress: str, consumer: Subscriber, publisher_id: bytes, term: Term) -> None:
-        known = consumer.irregular.get(publisher_id, {})
+        known = consumer.irregular.by_tag.get(publisher_id, {})
         declined = [tag for tag, delivery in known.items() if delivery.state is State.DECLINED]
         held = [tag for tag, delivery in known.items() if delivery.state is not State.DECLINED]
         name, unproven = self.address.name, self.credit.is_unproven(consumer)
@@ -230,7 +230,7 @@ class QueueReception(Reception):
         is (protocol 16.4)."""
         for entries in message.entries:
             for position, tag in enumerate(entries.tags, entries.position):
-                delivery = subscriber.find(tag)
+                delivery = subscriber.irregular.find(tag)
                 if delivery is not None:
                     subscriber.unbind(delivery)
                     self._bind_entry(subscriber, sender, position, delivery)
@@ -239,7 +239,7 @@ class QueueReception(Reception):
     def _bind_entry(self, subscriber: Subscriber, sender: str, position: int, delivery: Irregular) -> None:
         delivery.ingress = sender
         delivery.ingress_position = position
-        subscriber.by_sync.setdefault(sender, {})[position] = delivery
+        subscriber.irregular.by_sync.setdefault(sender, {})[position] = delivery
 
     # --------------------------------------------------------------------------------------------------------- outcomes
 
@@ -248,12 +248,12 @@ class QueueReception(Reception):
         if subscriber.settled_mode:
             return
         why = GIVEN_BACK[outcome]
-        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
-            for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
+        for run, low, high in subscriber.sent.ids.pieces(first, last + 1):
+            for a, b in subscriber.sent.unsettled.overlap(run.start + low, run.start + high):
                 for start, stop in subscriber.owes.overlap(a, b):
                     self._give_back(subscriber, start, stop, why, settled)
-        subscriber.trim()
-        if subscriber.by_delivery_id:
+        subscriber.sent.trim()
+        if subscriber.irregular.by_delivery_id:
             for delivery in self.deliveries.irregular_between(subscriber, first, last):
                 if delivery.state is State.SENT:
                     self._give_irregular_back(subscriber, delivery, why, settled)
@@ -262,10 +262,10 @@ class QueueReception(Reception):
     def _give_back(self, subscriber: Subscriber, start: int, stop: int, why: m.Why, settled: bool) -> None:
         self.deliveries.counters.subscriber_released += stop - start
         if not settled:
-            for low, high in subscriber.delivery_ids_of(subscriber.settled_on_wire.missing([(start, stop)])):
+            for low, high in subscriber.sent.delivery_ids_of(subscriber.sent.settled_on_wire.missing([(start, stop)])):
                 subscriber.port.settle(low, high - 1, at_once=True)
         declined = subscriber.take_out(start, stop, -1) if why & m.Why.ELSEWHERE else []
-        for each in (subscriber.owes, subscriber.unsettled, subscriber.settled_on_wire):
+        for each in (subscriber.owes, subscriber.sent.unsettled, subscriber.sent.settled_on_wire):
             each.remove(start, stop)
         for run, low, high in self.log.runs.pieces(start, stop):
             self._return(run.ingress, subscriber, run.position + low, run.position + high, why)
@@ -291,7 +291,7 @@ class QueueReception(Reception):
         """Its tag is kept, so that it does not come again on this link (protocol 16.5)."""
         delivery.state = State.DECLINED
         delivery.payload = None
-        subscriber.clear_delivery_id(delivery)
+        subscriber.irregular.clear_delivery_id(delivery)
         subscriber.unbind(delivery)
         if ingress is not None:
             self._bind_entry(subscriber, ingress, position, delivery)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
+from router.core.held import Batch
 from router.core.intervals import IntervalSet, Range, union
-from router.core.publisher import Batch, Distribution, Publisher
+from router.core.publisher import Distribution, Publisher
 from router.core.records import Records
 from router.core.traffic import Accept
 
@@ -35,16 +36,17 @@ class TopicDistribution(Distribution):
     def spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
         """Sends new records to all homes with covered subscriptions; others are owed them (protocol 6.1)."""
         records = self.records
-        for home in publisher.destinations:
+        for home in publisher.coverage.destinations:
             records.awaited[home].add(start, stop)
-        for entry in publisher.uncovered:  # protocol 6.1: even if its home gets the record for another subscription
+        # protocol 6.1: even if its home gets the record for another subscription
+        for entry in publisher.coverage.uncovered:
             entry.owed.add(start, stop)
             records.owing[entry] = None
-        if publisher.destinations:
+        if publisher.coverage.destinations:
             data = records.data(publisher, start, batch)
             data.open = start in records.large
-            self.core.multicast(publisher.destinations, data)
-        elif not publisher.uncovered:
+            self.core.multicast(publisher.coverage.destinations, data)
+        elif not publisher.coverage.uncovered:
             self.check([(start, stop)])
 
     def on_accept(self, sender: str, message: Accept) -> None:
@@ -122,8 +124,8 @@ class TopicDistribution(Distribution):
         """Returns the entries of a SYNC: all records of the publisher in order, each with a token of its own where the
         subscription is owed it (protocol 7.5)."""
         entries: list[m.Entries] = []
-        for first, last in publisher.live:
-            for start, stop, message_format in publisher.positions(first, last):
+        for first, last in publisher.sent.live:
+            for start, stop, message_format in publisher.sent.positions(first, last):
                 owed = entry.owed.remove(start, stop)
                 entry.syncing.add_all(owed)
                 entries.append(

@@ -137,7 +137,7 @@ class TopicReception(Reception):
         if subscriber.synced.get(message.publisher) != (sender, message.term):
             subscriber.owes.remove(start, start + len(message.tags))
             return
-        known = subscriber.irregular.get(message.publisher)
+        known = subscriber.irregular.by_tag.get(message.publisher)
         if not known:
             return
         for i, tag in enumerate(message.tags):
@@ -151,7 +151,7 @@ class TopicReception(Reception):
         """DATA repeats a known delivery: its token is added, or its position noted (protocol 6.2)."""
         subscriber.unbind(delivery)
         delivery.position = position
-        subscriber.bound[position] = delivery
+        subscriber.irregular.bound[position] = delivery
         subscriber.skip.add(position, position + 1)
         if delivery.state is State.ACCEPTED:
             subscriber.owes.remove(position, position + 1)
@@ -164,7 +164,7 @@ class TopicReception(Reception):
         if position in self.log.bodies and not (waits and subscriber.passage is not None):
             return  # what could be sent again has passed through by then
         if subscriber.fill(delivery, payload, message_format):
-            subscriber.filled_placeholders[position] = delivery
+            subscriber.irregular.filled[position] = delivery
 
     def take_entries(self, subscriber: Subscriber, sender: str, message: m.Sync) -> None:
         """What a SYNC brings is sent before the publisher's stream. Its tokens are the subscription's own
@@ -182,9 +182,10 @@ class TopicReception(Reception):
         if failed and not self.address.config.max_redeliveries:
             self.deliveries.disposition(subscriber, first, last, REJECTED, settled)
             return
-        singles = self.deliveries.irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
-        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
-            for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
+        known = subscriber.irregular.by_delivery_id
+        singles = self.deliveries.irregular_between(subscriber, first, last) if known else []
+        for run, low, high in subscriber.sent.ids.pieces(first, last + 1):
+            for a, b in subscriber.sent.unsettled.overlap(run.start + low, run.start + high):
                 for start, stop in subscriber.owes.overlap(a, b):
                     self._release_positions(subscriber, start, stop, failed, settled)
         for delivery in singles:
@@ -195,7 +196,7 @@ class TopicReception(Reception):
                 continue
             if not settled:
                 subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
-            subscriber.clear_delivery_id(delivery)
+            subscriber.irregular.clear_delivery_id(delivery)
             self.counters.subscriber_released += 1
             self._release(subscriber, delivery, failed)
         subscriber.pump()
@@ -203,19 +204,19 @@ class TopicReception(Reception):
     def _release(self, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
         """Queues it again. The payload of a large one has passed through: its publisher has to send it (protocol
         6.12)."""
-        subscriber.release(delivery, failed)
+        subscriber.irregular.release(delivery, failed)
         if delivery.payload is None and delivery.position >= 0:
             self.need_again(delivery.position)
 
     def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
         self.counters.subscriber_released += stop - start
-        first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
+        first, _ = subscriber.sent.delivery_ids_of([(start, stop)])[0]
         if not settled:
             subscriber.settle_on_wire(start, stop, first)  # the old delivery is settled first
         for delivery in subscriber.take_out(start, stop, first):
             position = start + delivery.order - first
             delivery.position = position
-            subscriber.bound[position] = delivery
+            subscriber.irregular.bound[position] = delivery
             self._release(subscriber, delivery, failed)
             subscriber.classify(self.publishers[delivery.publisher_id])
 
