@@ -20,12 +20,11 @@ from router.core.coverage import Coverage
 from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
 from router.core.held import Batch, Held
-from router.core.irregular import Irregular
+from router.core.irregular import Irregular, Irregulars
 from router.core.log import BITS, Segments
 from router.core.membership import Membership
 from router.core.presettled import PreSettledQueue
 from router.core.publisher_directory import PublisherDirectory
-from router.core.subscriber import Subscriber
 from router.core.subscription_directory import SubscriptionDirectory
 from router.core.topic.distribution import TopicDistribution
 
@@ -82,7 +81,7 @@ def synced_for_ever(self: Egress, publisher_id: bytes) -> None:
 INGRESS_LOST = Egress.ingress_lost
 
 
-def keep_its_delivery_id(self: Subscriber, delivery: Irregular) -> None:
+def keep_its_delivery_id(self: Irregulars, delivery: Irregular) -> None:
     delivery.delivery_id = -1
 
 
@@ -177,7 +176,7 @@ STATES: dict[str, tuple[list[Patch], str]] = {
     # a subscription is synced with an ingress that is none any more
     "state_synced_with_nobody": ([(Egress, "ingress_lost", synced_for_ever)], "crossing"),
     # a delivery-id leads to a delivery that has it no more
-    "state_delivery_id_of_another": ([(Subscriber, "clear_delivery_id", keep_its_delivery_id)], "released"),
+    "state_delivery_id_of_another": ([(Irregulars, "clear_delivery_id", keep_its_delivery_id)], "released"),
     # a router is known by the HELLO of a session that is over
     "state_hello_of_an_ended_session": ([(Membership, "session_ended", end_a_session_and_keep_its_hello)], "together"),
     # pre-settled messages wait, and their bytes are not counted
