@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.core.ports import UNIQUE_TAGS, Outcome
-from router.core.reports import at_once, in_doubt
+from router.core.reports import in_doubt, of_doubt
 from router.core.tracing import trace
 from tests.router.harness import TOPIC, Mesh, undecided
 
@@ -66,7 +66,8 @@ def test_a_delivery_in_doubt_is_found_and_one_that_may_come_again_is_expected() 
     assert traced(mesh, "b", b"t0")["home"] is None
     assert traced(mesh, "b", b"t0")["egress"][0]["in_doubt"]
     address = mesh.cores["b"].addresses[TOPIC]
-    (one,) = at_once(in_doubt(address))
+    (found,) = filter(None, in_doubt(address))
+    one = of_doubt(address, *found)
     assert (one["container"], one["name"], one["state"], one["redeliveries"]) == ("s", "in", "sent", 0)
     subscriber.accept(subscriber.got[0].id)
     assert traced(mesh, "b", b"t0")["egress"][0]["state"] == "accepted"
