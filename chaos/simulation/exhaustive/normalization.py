@@ -127,8 +127,12 @@ def _distribution(distribution: TopicDistribution) -> dict[str, Any]:
 
 
 def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
-    special = {each: dict.fromkeys(sorted(those, key=_by_name)) for each, those in deliveries.special.items()}
-    return {"special": special}
+    """Sorted in its place: the egress has it, too."""
+    for those in deliveries.special.values():
+        ordered = sorted(those, key=_by_name)
+        those.clear()
+        those.update(dict.fromkeys(ordered))
+    return {}
 
 
 def _reception(reception: TopicReception) -> dict[str, Any]:
