@@ -170,7 +170,7 @@ def subscribe(payload: bytes, message_format: int) -> object:
 def pipe(payload: bytes, message_format: int) -> object:
     log = PipeLog(NOBODY, "jobs", State(), logger("pipe"))
     store: Any = SimpleNamespace(_log=log)
-    entries, refused = StoredPipe._entries(store, batch_of(payload, message_format))
+    entries, refused = StoredPipe._entries(store, batch_of(payload, message_format), None)
     if not entries:
         ((_, error),) = refused
         assert error.description

@@ -221,7 +221,7 @@ class KeptLink:
             return
         entry.kept = self.kept
         if self._unresumed and self._queue:  # what comes again may be behind what waits for room
-            Subscriber.pump(self.maps.subscribers[self])  # a consumer's touches its address, and so leads here again
+            self.maps.subscribers[self].pump(tells=False)  # which would touch the address, and so lead here again
         keeper, items = self.core.keeper.of(self.attach.address), self.kept.items
         identified = self._identify()
         if self._changed or (self.whole and (items or self.acknowledged < self.kept.number)):

@@ -312,11 +312,11 @@ class Subscriber:
 
     # ---------------------------------------------------------------------------------------------------- what goes out
 
-    def pump(self, cache: dict[object, object] | None = None) -> None:
+    def pump(self, cache: dict[object, object] | None = None, *, tells: bool = True) -> None:
         """Sends what may be sent: nothing before the attach is answered (protocol 10.2), and in the order of the
-        streams (protocol 6.7)."""
+        streams (protocol 6.7). tells: a queue's ingresses may have to be told of other credit."""
         deliveries, passage = self.deliveries, self.passage
-        if deliveries.to_tell is not None:
+        if tells and deliveries.to_tell is not None:
             deliveries.to_tell[self] = None
             deliveries.core.touch(deliveries.address)
         state = self.handshake.state

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -44,6 +45,7 @@ def called(
     *arguments: object, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The same without a process of its own, for commands that start nothing: most of a process's time is its start."""
+    before = {*threading.enumerate()}
     out, err = io.StringIO(), io.StringIO()
     argv = ["onceway", *map(str, arguments)]
     with ExitStack() as stack:
@@ -57,6 +59,7 @@ def called(
         main()
     code = ended.value.code
     assert isinstance(code, int)
+    assert {*threading.enumerate()} <= before, "a client of the command's would go on in the test's process"
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 

@@ -24,7 +24,8 @@ class Size:
             each = found.pop()
             if type(each) is int:  # each time that it is kept: Python has one object for all the same, up to 256
                 self.objects["int"] += 1
-                self.octets += sys.getsizeof(each)
+                self.octets += sys.getsizeof(each) if id(each) not in seen else 0
+                seen.add(id(each))
                 continue
             if id(each) in seen or isinstance(each, _CODE):
                 continue
