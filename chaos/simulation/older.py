@@ -15,7 +15,7 @@ import importlib.util
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 VERSIONS = "router.versions"
 ROOT = Path(__file__).parents[2]
@@ -51,25 +51,48 @@ def under_todays_names() -> None:
 
 
 def without_versions() -> None:
-    """Routers and networks that know of no versions are told of none, and what neighbours send is one part."""
+    """Routers and networks that know of no versions are told of none, and what neighbours send is one part. What they
+    begin with is one argument each today, which the old ones took one by one."""
+    from interrouter import network as networks_of
     from interrouter.events import PeerUp
     from interrouter.network import Network
+    from router import config
     from router.router import Router
+
+    of_then = networks_of.Hello
+
+    def hello_of(network: str, name: str, incarnation: int, versions: object = None) -> Any:
+        return of_then(network, name, incarnation)
+
+    class Timers(NamedTuple):
+        heartbeat_s: float
+        dead_after_s: float
+        probe_after_s: float | None
+
+    class Life(NamedTuple):
+        incarnation: int
+        now: float
+        fresh: bool
 
     networks: Any = Network
     routers: Any = Router
-    begin, peer_up = networks.__init__, routers.peer_up
+    begin, live, peer_up = networks.__init__, routers.__init__, routers.peer_up
 
-    def begins(self: Network, *arguments: Any, versions: object, **named: Any) -> None:
-        begin(self, *arguments, **named)
+    def begins(self: Network, hello: Any, peers: object, *, timers: Timers, **named: Any) -> None:
+        begin(self, hello.name, hello.incarnation, peers, network=hello.network, **timers._asdict(), **named)
+
+    def lives(self: Router, config: object, life: Life, **named: Any) -> None:
+        live(self, config, **life._asdict(), **named)
 
     def is_up(self: Router, peer: str, now: float, began: float, version: object) -> None:
         peer_up(self, peer, now, began)
 
-    networks.__init__, routers.peer_up = begins, is_up
+    networks.__init__, routers.__init__, routers.peer_up = begins, lives, is_up
     networks.more = property(lambda network: network.sessions.events)
     session: Any = PeerUp
     session.version = None
+    vars(networks_of).update(Hello=hello_of, Timers=Timers)
+    vars(config).update(Life=Life)
 
 
 def main() -> int:
