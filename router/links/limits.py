@@ -111,13 +111,13 @@ class Asked:
 
     def would_be(self, needs: Needs | None, asked: int) -> int:
         """`together`, with so many more."""
-        name, value = (None, b"") if needs is None else needs[:2]
+        name, value = (None, b"") if needs is None else needs
         of = self._of.get(name, {})
         return self.together + max(0, of.get(value, 0) + asked - max(of.values(), default=0))
 
     def add(self, needs: Needs | None, asked: int) -> None:
         """So many more, or (negative) fewer."""
-        name, value = (None, b"") if needs is None else needs[:2]
+        name, value = (None, b"") if needs is None else needs
         of = self._of.setdefault(name, {})
         before = max(of.values(), default=0)
         of[value] = of.get(value, 0) + asked

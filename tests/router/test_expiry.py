@@ -22,6 +22,12 @@ QUEUE = AddressConfig(type="queue", expire=True)
 NOW_MS = 1_000_000
 
 
+def clients_of(address: AddressConfig, wall_ms: list[int]) -> Clients:
+    """Of one router, whose addresses are all of that kind, and whose wall clock a test moves on."""
+    config = RouterConfig("a", routers=("a",), defaults=address)
+    return Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+
+
 @pytest.mark.parametrize(
     ("address", "settled"), [(TOPIC, False), (TOPIC, True), (QUEUE, False), (AddressConfig(), False)]
 )
@@ -29,8 +35,7 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     address: AddressConfig, settled: bool
 ) -> None:
     wall_ms = [NOW_MS]
-    config = RouterConfig("a", routers=("a",), defaults=address)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    clients = clients_of(address, wall_ms)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -63,8 +68,7 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
 
 def test_a_message_that_comes_again_is_told_what_is_left_of_its_ttl_then() -> None:
     wall_ms = [NOW_MS]
-    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    clients = clients_of(TOPIC, wall_ms)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     receiver.grant(10)
@@ -81,8 +85,7 @@ def test_a_message_that_comes_again_is_told_what_is_left_of_its_ttl_then() -> No
 def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
     address: AddressConfig, told: bool
 ) -> None:
-    config = RouterConfig("a", routers=("a",), defaults=address)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
+    clients = clients_of(address, [0])
     client = clients.connect("c")
     client.receiver("in", source=Source("q")).grant(2)
     header = encode_value(Described(ULong(0x70), [None, None, None, True]))
@@ -97,8 +100,7 @@ def test_no_consumer_of_a_queue_is_told_that_no_other_one_has_had_the_message(
 
 def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
     wall_ms = [NOW_MS]
-    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    clients = clients_of(TOPIC, wall_ms)
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target(), rcv_settle_mode=RCV_FIRST)
@@ -112,8 +114,7 @@ def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
 
 
 def test_message_whose_header_cannot_be_read_has_no_ttl() -> None:
-    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: 0), 1.0)
+    clients = clients_of(TOPIC, [0])
     client = clients.connect("c")
     receiver = client.receiver("in", source=Source("t"))
     sender = client.sender("out", target=Target("t"))
@@ -148,8 +149,7 @@ def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_
 
 def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_holds_does_not() -> None:
     wall_ms = [NOW_MS]
-    config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    clients = clients_of(QUEUE, wall_ms)
     consumer = clients.connect("s")
     receiver = consumer.receiver("in", source=Source("t"), credit=1)
     publisher = clients.connect("p")
@@ -181,8 +181,7 @@ def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_ho
 def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() -> None:
     """Seed 50728 of the family near: the wall clock went on since the last input."""
     wall_ms = [NOW_MS]
-    config = RouterConfig("a", routers=("a",), defaults=QUEUE)
-    clients = Clients(Router(config, Life(1, 1.0, True), wall_us=lambda: wall_ms[0] * 1000), 1.0)
+    clients = clients_of(QUEUE, wall_ms)
     clients.connect("s").receiver("in", source=Source("t"))
     clients.connect("p").sender("out", target=Target("t")).send([b"0"], [Message("0", header=Header(ttl=500)).encode()])
     clients.exchange()
