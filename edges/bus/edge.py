@@ -95,11 +95,12 @@ class Edge:
         shared = options.shared
         self.registry = Registry(self.store, self.bus, self._arrived, self._wake, shared=shared)
         self._sender = Sender(options.places, options.callback_context)
+        if shared:
+            self._shares = Shares(self.store, options.name)  # before anything is loaded: it serves nobody yet
         await self._check_owner()
         await self._load()
         work = [self._end_late_pushes(), House(self, self._keeps).keep()]
-        if shared:
-            self._shares = Shares(self.store, options.name)
+        if self._shares is not None:
             await self._tick(self._shares)
             work += [
                 self._share(self._shares), self.registry.follow(), self._watch_topics(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ import pytest
 from edges.bus.shares import SLOTS
 from tests.edges.bus.conftest import BusNetworks
 from tests.edges.bus.test_storage import Pusher, judge, numbers
-from tests.edges.bus.world import ROOT_KEY, SHARED, BusNetwork, Sink
+from tests.edges.bus.world import ROOT_KEY, SHARED, Batch, BusNetwork, Sink
 from tests.edges.store.postgres import Server
 from tests.live import NotReady, wait_until
 
@@ -88,6 +89,34 @@ def test_subscribers_are_shared_by_the_edges_and_get_what_is_pushed_at_either(
     assert numbers(sink)[20:] == list(range(10, 21))
     generations = [int(batch.header.split()[0]) for batch in (sink.batches[0], sink.batches[-1])]
     assert generations[1] == generations[0] + 1
+
+
+def test_an_edge_that_starts_sends_nothing_that_another_one_is_sending(
+    pair: BusNetwork, make_sink: Sinks, topic: str
+) -> None:
+    a, b = pair.buses
+    assert b.stop() == 0
+    every = f"{SLOTS + 1} roles"
+    wait_until(lambda: a.said().rpartition("this edge has ")[2].startswith(every), "one edge has all roles")
+    token = a.client("owner")
+    assert a.push(token, topic, 0) == 204
+    called, answered = threading.Event(), threading.Event()
+
+    def answer(batch: Batch) -> int:
+        called.set()
+        assert answered.wait(60)
+        return 200
+
+    sink = make_sink(answer)
+    assert a.subscribe(token, sink, topic) == 204
+    assert a.push(token, topic, 1) == 204
+    assert called.wait(60)
+    b.start()
+    answered.set()
+    wait_until(lambda: a.subscription(token)["events"]["queued"] == 0, "it is taken")
+    assert b.push(token, topic, 2) == 204
+    sink.wait(2)
+    assert numbers(sink) == [1, 2]
 
 
 class Chaos:
