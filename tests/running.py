@@ -49,10 +49,14 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if self.process.poll() is None:
+    def __exit__(self, failure: type[BaseException] | None, *exc: object) -> None:
+        ended = self.process.poll()
+        if ended is None:
             self.process.kill()
         self._ended()
+        if failure is not None:
+            how = "still ran" if ended is None else f"had ended with {ended}"
+            print(f"{self.process.args!r} {how}\n{self._tail}")
 
     def _ended(self) -> int:
         """Its exit code, when all that it said has been read: that it has ended does not say so."""
