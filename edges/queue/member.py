@@ -6,6 +6,7 @@ It decides nothing: `paxos`, `lamport` and `group` do. Reliability, order and fa
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,9 +30,10 @@ from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
 from onceway.client.subscriber import Subscriber
-from onceway.errors import OncewayError, SubscriptionBroken
+from onceway.errors import OncewayError, SubscriptionBroken, UsageError
 
 TICK_S = 0.25
+BESIDE = 16 << 10  # octets of a message of the network beside an element: names, numbers, the others of an answer
 SUBSCRIPTION_TIMEOUT_S = 30.0  # for so long a member that died holds what it has not accepted
 
 
@@ -92,6 +94,7 @@ class Member:
         self._view_changed = waits.MEMBERS(asyncio.Event())
         self._subscribers: list[Subscriber] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._most: int | None = None  # octets of an element, which all that is said of it has room for
         self._failure: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -103,6 +106,13 @@ class Member:
                 )
             )
         sent = [await self._connection.publisher(address, on_undecided=lambda _: None) for address in self._addresses]
+        largest = min(publisher.max_message_bytes or math.inf for publisher in sent)
+        if largest < math.inf:
+            if largest <= BESIDE:
+                raise UsageError(f"the routers take messages of {largest} bytes only, {BESIDE} are too few")
+            self._most = int(largest) - BESIDE
+            if isinstance(self._queue, Paxos):
+                self._queue.room = self._most
         work = [self._receive(subscriber) for subscriber in self._subscribers] + [self._tick(), self._carry_out()]
         work += [self._send(publisher, unsent) for publisher, unsent in zip(sent, self._unsent, strict=True)]
         for coroutine in work:
@@ -137,8 +147,11 @@ class Member:
         Raises:
             DeliveryUndecided: The network cannot tell whether all hold it; it stays in the queue.
             SubscriptionBroken: This member cannot go on.
+            UsageError: It is larger than what the routers take has room for; it is not in the queue.
         """
         self._check()
+        if self._most is not None and len(body) > self._most:
+            raise UsageError(f"an element of {len(body)} bytes: what the routers take has room for {self._most}")
         element = self._queue.enqueue(body)
         published: asyncio.Future[Publication] = waits.QUEUE(asyncio.get_running_loop().create_future())
         self._publications[element] = published
@@ -281,7 +294,7 @@ class Member:
 
     async def _receive(self, subscriber: Subscriber) -> None:
         async for delivery in subscriber:
-            said = read_or_reject(delivery, read)
+            said = read_or_reject(delivery, self._read)
             if said is None:
                 continue
             sender, message = said
@@ -292,6 +305,12 @@ class Member:
                 if self._group.outdated is not None:
                     self._fail(SubscriptionBroken(self._why_not_heard()))
             self._to_do.put_nowait(delivery)
+
+    def _read(self, body: object) -> tuple[str, Said]:
+        sender, message = read(body)
+        if isinstance(message, Element) and self._most is not None and len(message.body) > self._most:
+            raise ValueError(f"an element of more than {self._most} bytes")
+        return sender, message
 
     async def _tick(self) -> None:
         while True:

@@ -117,12 +117,19 @@ class AcceptedAt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Phase1B:
-    """Answers Phase1A: a promise if `promised` is `ballot`, otherwise the higher ballot that stands against it."""
+    """Answers Phase1A: a promise if `promised` is `ballot`, otherwise the higher ballot that stands against it.
+
+    Attributes:
+        first: as of Phase1A.
+        end: tells of the places before this one only, as more has no room in a message; None: of all.
+    """
 
     to: str
     ballot: Ballot
     promised: Ballot
     accepted: tuple[AcceptedAt, ...]
+    first: int
+    end: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,15 @@ class Paxos:
         life: a number higher than that of every earlier process of this name.
         kept: what earlier processes of this name asked to keep, in that order.
         retry_s: how long an answer is waited for before something is said again.
+
+    Attributes:
+        room: octets of elements that one message may hold; a larger one has a message of its own. None: any number.
     """
 
     def __init__(
         self, name: str, members: Iterable[str], life: int, kept: Iterable[Record] = (), *, retry_s: float = 1.0
     ) -> None:
+        self.room: int | None = None
         self.name = name
         self.elements = Elements()
         self.leading = False
@@ -77,7 +81,8 @@ class Paxos:
         self._pending: dict[str, Request] = {}  # member: its open request
         self._ballot: Ballot | None = None  # the one this member leads with, or tries to
         self._highest = NO_BALLOT  # of all that were seen
-        self._promises: dict[str, tuple[AcceptedAt, ...]] | None = None  # None after phase 1
+        self._promises: dict[str, int | None] | None = None  # up to which place each has told; None after phase 1
+        self._latest: dict[int, AcceptedAt] = {}  # of what they have told, with the highest ballot
         self._proposals: dict[int, Value] = {}
         self._votes: dict[int, set[str]] = {}
         self._outputs: list[Output] = []
@@ -230,8 +235,16 @@ class Paxos:
         self._promise(message.ballot)
         if sender != self.name:
             self._send_decisions(message.first)
-        accepted = tuple(self._accepted[slot] for slot in sorted(self._accepted) if slot >= message.first)
-        self._send(Phase1B(sender, message.ballot, self._promised, accepted))
+        told: list[AcceptedAt] = []
+        octets, end = 0, None
+        for slot in sorted(slot for slot in self._accepted if slot >= message.first):
+            element = self._accepted[slot].value.element
+            octets += 0 if element is None else len(element.body)
+            if told and self.room is not None and octets > self.room:
+                end = slot
+                break
+            told.append(self._accepted[slot])
+        self._send(Phase1B(sender, message.ballot, self._promised, tuple(told), message.first, end))
 
     def _promise(self, ballot: Ballot) -> None:
         """Refuse lower ballots from now on (rule 3.3); kept, so that no restart forgets it (rule 3.9)."""
@@ -265,7 +278,7 @@ class Paxos:
         """Phase 1 with a ballot higher than all that this member has seen (rule 3.2)."""
         self._retry_at = now + self._retry_s
         self._ballot = Ballot(max(self._promised, self._highest).round + 1, self.name)
-        self._promises = {}
+        self._promises, self._latest = {}, {}
         self._send(Phase1A(self._ballot, self._applied))
 
     def _abandon(self) -> None:
@@ -285,18 +298,21 @@ class Paxos:
         if message.promised != message.ballot:
             self._preempted(message.promised)
             return
-        self._promises[sender] = message.accepted
-        if len(self._promises) >= self._majority():
+        told = self._promises.get(sender, 0)
+        if told is None or message.first > max(told, self._applied):
+            return  # of what is before that it has not told, as another has not
+        for at in message.accepted:
+            if at.slot not in self._latest or at.ballot > self._latest[at.slot].ballot:
+                self._latest[at.slot] = at
+        self._promises[sender] = message.end
+        if message.end is not None:
+            self._send(Phase1A(message.ballot, message.end))
+        elif list(self._promises.values()).count(None) >= self._majority():
             self._established()
 
     def _established(self) -> None:
         """A majority has promised: propose again what may have been decided (rule 3.4), then serve."""
-        assert self._promises is not None
-        latest: dict[int, AcceptedAt] = {}
-        for accepted in self._promises.values():
-            for at in accepted:
-                if at.slot not in latest or at.ballot > latest[at.slot].ballot:
-                    latest[at.slot] = at
+        latest = self._latest
         self._promises = None
         for slot in range(self._applied, max([*latest, *self._decided], default=-1) + 1):
             if slot not in self._decided:

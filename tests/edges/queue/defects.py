@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edges.queue.elements import Elements
 from edges.queue.lamport import Lamport
-from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Keep, Output, Phase1A, Promised, Value
+from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Keep, Output, Phase1A, Phase1B, Promised, Value
 from edges.queue.paxos import Paxos
 
 
@@ -85,6 +87,13 @@ class AcceptedNotReported(Paxos):
         self._accepted = accepted
 
 
+class PartTakenForAll(Paxos):
+    """What has no room in an answer is not asked for."""
+
+    def _on_phase_1b(self, sender: str, message: Phase1B, now: float) -> None:
+        super()._on_phase_1b(sender, replace(message, end=None), now)
+
+
 class MinorityDecides(Paxos):
     """Less than a majority is enough."""
 
@@ -123,6 +132,7 @@ PAXOS = (
     BallotUsedAgain,
     AcceptedNotKept,
     AcceptedNotReported,
+    PartTakenForAll,
     MinorityDecides,
     ElementDecidedTwice,
     RequestAnsweredTwice,

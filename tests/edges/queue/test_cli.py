@@ -54,6 +54,6 @@ def test_a_directory_that_is_missing_is_named_with_a_remedy(tmp_path: Path) -> N
 def test_what_members_say_is_the_same_after_the_wire() -> None:
     element = Element(ElementId("a", 1, 2), b"body")
     accepted = AcceptedAt(3, Ballot(2, "b"), Value("c", Serial(1, 1), element))
-    said = Phase1B("c", Ballot(2, "b"), Ballot(2, "b"), (accepted,))
+    said = Phase1B("c", Ballot(2, "b"), Ballot(2, "b"), (accepted,), 3, None)
     assert made(plain(said)) == said
     assert made(plain(element)) == element

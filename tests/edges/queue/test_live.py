@@ -6,15 +6,18 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 
-from edges.queue.codec import Kept
+import onceway
+from amqp10.sections import AmqpValue, Message
+from edges.queue.codec import Kept, plain
 from edges.queue.group import Event, Failed, Joined, Left, NewEpoch, NewLeader
-from edges.queue.member import Member
-from edges.queue.messages import Record
+from edges.queue.member import BESIDE, Member
+from edges.queue.messages import Element, ElementId, Record
+from onceway.errors import DeliveryRejected, UsageError
 from tests.edges.conftest import BOUND_S
 from tests.live import LiveNetwork
 from tests.running import module
@@ -131,3 +134,26 @@ async def test_members_come_fail_leave_and_take_the_lead(network: LiveNetwork, t
             assert {first, await waiting} == {b"one", b"two"}
             assert await b.dequeue() is None
             await hears(Failed("c"), Joined("c"), NewEpoch(b.epoch, ("b", "c")))
+
+
+async def test_an_element_has_room_in_all_that_is_said_of_it(tmp_path: Path) -> None:
+    """The largest that may be enqueued is requested, offered, proposed and decided; a larger one ends nobody."""
+    with LiveNetwork(tmp_path, ["a"], settings={"max_message_size": "64KiB"}) as network:
+        network.start()
+        most = (64 << 10) - BESIDE
+        async with (
+            Member(network.urls(), "jobs", "a", "ab", directory=tmp_path) as a,
+            Member(network.urls(), "jobs", "b", "ab", directory=tmp_path) as b,
+        ):
+            await b.wait_for_view_size(2, BOUND_S)
+            with pytest.raises(UsageError, match=f"{most + 1} bytes: what the routers take has room for {most}"):
+                await a.enqueue(bytes(most + 1))
+            async with onceway.connect(network.urls()) as stranger:
+                publisher = await stranger.publisher("jobs/elements")
+                for octets, refused in ((most + 1, True), (most, False)):
+                    said = ["s", plain(Element(ElementId("s", 1, octets), bytes(octets)))]
+                    with pytest.raises(DeliveryRejected) if refused else nullcontext():
+                        await publisher.send(Message(AmqpValue(said)))
+            await a.enqueue(bytes(most))
+            assert [len(await b.sdequeue()) for _ in range(2)] == [most, most]
+            assert a.is_empty
