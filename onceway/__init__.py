@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onceway.client.bodies import Body
     from onceway.client.connection import Connection, connect
     from onceway.client.credentials import Credentials
+    from onceway.client.database_journal import DatabaseJournal, Transaction
     from onceway.client.delivery import Batch, Delivery
     from onceway.client.journal import (
         Journal,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         SubscriberJournal,
         SubscriberRecord,
     )
+    from onceway.client.outbox import Outbox, put_in_outbox
     from onceway.client.publications import Publication, Publications
     from onceway.client.publisher import Publisher
     from onceway.client.reports import (
@@ -75,10 +77,12 @@ _NAMES = {
     "onceway.client.bodies": "Body",
     "onceway.client.connection": "Connection connect",
     "onceway.client.credentials": "Credentials",
+    "onceway.client.database_journal": "DatabaseJournal Transaction",
     "onceway.client.delivery": "Batch Delivery",
     "onceway.client.journal": (
         "Journal MemoryJournal PublisherJournal PublisherRecord SubscriberJournal SubscriberRecord"
     ),
+    "onceway.client.outbox": "Outbox put_in_outbox",
     "onceway.client.publications": "Publication Publications",
     "onceway.client.publisher": "Publisher",
     "onceway.client.reports": (
@@ -109,6 +113,7 @@ __all__ = [
     "ConnectionFailed",
     "Credentials",
     "Data",
+    "DatabaseJournal",
     "DecodeError",
     "Delivery",
     "DeliveryNotAccepted",
@@ -131,6 +136,7 @@ __all__ = [
     "Message",
     "Modified",
     "OncewayError",
+    "Outbox",
     "Properties",
     "Publication",
     "Publications",
@@ -154,9 +160,11 @@ __all__ = [
     "SubscriptionBroken",
     "SubscriptionGap",
     "Symbol",
+    "Transaction",
     "UndecidedPublications",
     "UsageError",
     "connect",
+    "put_in_outbox",
     "sync",
     "tls_context",
 ]

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import onceway
 from onceway.base import waits
 
-__all__ = ["Batch", "Connection", "Delivery", "Publication", "Publisher", "Subscriber", "connect"]
+__all__ = ["Batch", "Connection", "Delivery", "Publication", "Publisher", "Subscriber", "Transaction", "connect"]
 
 T = TypeVar("T")
 
@@ -280,6 +280,23 @@ class Batch(_Decidable):
         return self._wrapped.bodies
 
 
+class Transaction:
+    """One commit of the application; `Subscriber.transaction` makes it."""
+
+    def __init__(self, wrapped: onceway.Transaction) -> None:
+        self._wrapped = wrapped
+
+    def accept(self, received: Delivery | Batch) -> None:
+        """As `onceway.Transaction.accept`."""
+        self._wrapped.accept(received._wrapped)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._wrapped.__exit__(*exc)
+
+
 class Subscriber(_Waiting):
     """Receives the messages of one address; `Connection.subscriber` makes it."""
 
@@ -305,6 +322,10 @@ class Subscriber(_Waiting):
                 yield Batch(self._thread, self._thread.run(batches.__anext__))
             except (StopAsyncIteration, onceway.ConnectionClosed):
                 return
+
+    def transaction(self, connection: Any) -> Transaction:
+        """As `onceway.Subscriber.transaction`."""
+        return Transaction(self._wrapped.transaction(connection))
 
     def detach(self) -> None:
         """As `onceway.Subscriber.detach`."""

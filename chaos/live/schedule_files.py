@@ -35,6 +35,9 @@ from onceway.topology.links import LINKS, join
 from onceway.topology.sections import TOP
 
 SCHEDULES: Final = Path(__file__).resolve().parent / "schedules"
+DRAIN_S: Final = 150.0
+"""Longer than `publisher_timeout` and its margin: what a subscriber has accepted, and is being settled when it and its
+router are killed, stays for so long where its publishers have left (protocol 8.4.6)."""
 _WHATS: Final = ("router", "trunk", "link", "client")
 _LONG_S: Final = 86_400.0
 _LEAST_S: Final = 0.001
@@ -97,7 +100,7 @@ class _Reader:
             self.read_topology(top["topology"])
         publishers: list[Publisher] = []
         subscribers: list[Subscriber] = []
-        address, drain_s = "orders", 60.0
+        address, drain_s = "orders", DRAIN_S
         if "workload" in top:
             work = top["workload"].fields(
                 ("address", "drain", "publishers", "subscribers"),

@@ -14,7 +14,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqp10.settings import ConnectionSettings
 from onceway.access.contexts import tls_context
@@ -30,6 +30,9 @@ from onceway.client.subscriber import Subscriber
 from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
 from router.names import GUARANTEES, Guarantee
+
+if TYPE_CHECKING:
+    from onceway.client.outbox import Outbox
 
 REDIRECT_EVERY_S = 1.0  # a second router that sends us away sooner counts as a failure: all may be stopping
 CREDIT_BYTES = 64 * 1024 * 1024  # about so much payload handed out or waiting
@@ -293,6 +296,24 @@ class Connection:
         subscriber = Subscriber(self._driver, link, on_gap)
         await self._driver.attach(link, subscriber, timeout_s)
         return subscriber
+
+    def outbox(self, address: str, *, name: str | None = None, poll_s: float = 1.0) -> Outbox:
+        """What applications hand over in their transactions (`onceway.client.outbox`), sent once each, in order.
+
+        Args:
+            address: The topic or queue.
+            name: The publisher's link name. Default: the address.
+            poll_s: How often it looks for what other processes have handed over, in seconds.
+
+        Raises:
+            UsageError: The connection's journal is no `DatabaseJournal`.
+        """
+        from onceway.client.database_journal import DatabaseJournal
+        from onceway.client.outbox import Outbox
+
+        if not isinstance(self._driver._journal, DatabaseJournal):
+            raise UsageError("an outbox needs the journal of its database: connect(..., journal=DatabaseJournal(...))")
+        return Outbox(self, address, name or address, poll_s)
 
     async def close(self, *, timeout_s: float | None = None) -> list[PublicationsUndecided]:
         """Waits for the outcomes of publications, then detaches and closes.  Leaving `async with` does this.

@@ -22,6 +22,7 @@ from onceway.client.signals import DONE, Changes, Done
 from onceway.errors import ConnectionClosed, SubscriptionBroken, UsageError
 
 if TYPE_CHECKING:
+    from onceway.client.database_journal import Transaction
     from onceway.client.driver import Driver
 
 
@@ -227,6 +228,27 @@ class Subscriber:
                 self._offset = end
                 break
         return batch
+
+    # -- in the application's database
+
+    def transaction(self, connection: Any) -> Transaction:
+        """`with subscriber.transaction(connection) as transaction`: what the block writes on this connection, and what
+        it gives to `transaction.accept`, are one commit. The block may run in another thread.
+
+        Args:
+            connection: Of sqlite3, psycopg or SQLAlchemy, to the database of the connection's `DatabaseJournal`.
+
+        Raises:
+            UsageError: The connection has another journal, or none; or the database is none of these.
+        """
+        from onceway.client.database_journal import SubscriberPart, Transaction
+
+        part = self._link._part
+        if not isinstance(part, SubscriberPart):
+            raise UsageError(
+                "a transaction needs the journal of its database: connect(..., journal=DatabaseJournal(...))"
+            )
+        return Transaction(self, part, connection)
 
     # -- how much there is
 

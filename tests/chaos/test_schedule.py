@@ -8,7 +8,7 @@ import pytest
 
 from chaos.live.faults import proxied, to_the_end
 from chaos.live.schedule import EDGES, Fault, Schedule, Target
-from chaos.live.schedule_files import find, library, load_schedule, loads
+from chaos.live.schedule_files import DRAIN_S, find, library, load_schedule, loads
 from onceway.topology import ConfigError
 
 HEAD = """\
@@ -63,7 +63,7 @@ def test_defaults_of_clients_and_faults() -> None:
     assert (publisher.client, publisher.settle, publisher.rate, publisher.size) == ("onceway", "second", 100.0, 100)
     assert (subscriber.pause_s, subscriber.credit, other.client) == (0.0, 500, "proton")
     assert schedule.faults == (Fault("partition", (Target("trunk", "named", ("b", "a")),), 1.0),)
-    assert (schedule.address, schedule.drain_s) == ("orders", 60.0)
+    assert (schedule.address, schedule.drain_s) == ("orders", DRAIN_S)
 
 
 def test_a_shipped_topology_can_be_named_and_its_settings_changed() -> None:

@@ -33,7 +33,7 @@ ALONE = {
         f"{topic}: {topic} 0, {topic} 1, {topic} 2" for topic in ("fruit", "vegetables", "herbs")
     ],
 }  # fmt: skip
-TOGETHER = ("publish", "subscribe", "exactly_once")
+TOGETHER = ("publish", "subscribe", "exactly_once", "transaction", "outbox")
 OTHERS = ("proton_client", "rhea_client")
 
 
