@@ -28,6 +28,7 @@ ALONE = {
         "nonsense: rejected",
         "nonsense was rejected: rejected by 1 subscription: shop:unreadable: this is no order",
     ],
+    "cloud_events": [f"order.placed {number} of /shop: {{'number': {number}}}" for number in range(2)],
     "request_and_reply": ["once -> ONCE", "and -> AND", "only -> ONLY", "once -> ONCE"],
     "several_topics": [
         f"{topic}: {topic} 0, {topic} 1, {topic} 2" for topic in ("fruit", "vegetables", "herbs")

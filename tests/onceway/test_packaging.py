@@ -64,10 +64,11 @@ def locked() -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in lines}
 
 
-# Extras that routers and edges run with. The others are Spark's, which has an installation of its own, and for building.
+# Extras that routers and edges run with. The others are for applications, for Spark, which has an installation of its
+# own, and for building.
 RUNNING = sorted(
     set(project()["project"]["optional-dependencies"])
-    - {"check", "docs", "proton", "spark", "spark-connect", "spark-s3", "test"}
+    - {"check", "cloudevents", "docs", "proton", "spark", "spark-connect", "spark-s3", "test"}
 )
 
 
