@@ -65,7 +65,7 @@ from router.links.negotiation import (
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
-from router.policies import ANONYMOUS, Direction, owned
+from router.policies import ANONYMOUS, owned
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
@@ -238,11 +238,22 @@ class ClientConnection(BaseConnection):
             if isinstance(port, AnonymousLink):
                 continue  # its next message is looked at
             try:
-                direction: Direction = "send" if isinstance(port, PublisherLink) else "receive"
-                check_allowed(self.config, self.identity, direction, port.attach.address)
-            except Unauthorized as error:
-                self.router.admission.count_refusal(POLICIES)
+                self._check_may_keep(port)
+            except RemoteProtocolError as error:
+                if isinstance(error, Unauthorized):
+                    self.router.admission.count_refusal(POLICIES)
                 self.end_link(port, error.condition, error.description, now)
+
+    def _check_may_keep(self, port: PublisherLink | SubscriberLink) -> None:
+        """Raises RemoteProtocolError where this client could not attach the link now."""
+        if isinstance(port, PublisherLink):
+            check_allowed(self.config, self.identity, "send", port.attach.address)
+            return
+        source = port.link.remote_attach.source if port.link.remote_attach is not None else None
+        if managed_router(getattr(source, "address", None), self.config) is not None:
+            check_may_read(self)  # its own address is that of a dynamic node, which nobody asked for
+        else:
+            check_allowed(self.config, self.identity, "receive", port.attach.address)
 
     def output_drained(self, now: float) -> None:
         ports, self._outputs = self._outputs, {}

@@ -401,3 +401,21 @@ def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> N
         (REFUSED, "user 'mallory' may not read here: neither users nor groups of admin name them")
     }
     assert clients.router.status()["limits"]["refused"] == {"policies": 3}
+
+
+def test_answers_of_the_management_node_come_for_as_long_as_their_reader_may_read() -> None:
+    """They come to a dynamic node of its own, for which it needs no right to dynamic nodes."""
+    clients = network(Policy(("alice",), send=("orders",)))
+    asked = clients.router.nodes.own = Asked("alice")
+    alice = connect(clients, "alice")
+    answers = alice.receiver("box", source=Source("$management"), target=Target("answers"))
+    sends = alice.sender(source=Source("$management"), target=Target("orders"))
+    config = replace(clients.router.config, policies=(Policy(("alice",), send=("prices",)),))
+    clients.router.reconfigure(config, clients.router.now)
+    clients.exchange()
+    assert not answers.detached
+    assert error(alice, sends)[0] == REFUSED, "what a sending link calls its source gives it no right"
+    asked.readers = ()
+    clients.router.reconfigure(config, clients.router.now)
+    clients.exchange()
+    assert error(alice, answers)[0] == REFUSED
