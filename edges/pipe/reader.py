@@ -51,7 +51,7 @@ from onceway.base.waits import PIPE_FIRST, PIPE_RECORDS, PIPE_STORE
 from onceway.client.bodies import read_body, why_raw
 from onceway.client.clock import now_s
 from onceway.client.credentials import Credentials, Login, login_for
-from onceway.client.driver import end_point_of, why_failed
+from onceway.client.driver import NOT_REACHED, end_point_of, why_failed
 from onceway.client.protocol.contact import backoff_s
 from onceway.client.signals import Changes
 from onceway.client.transport import Wire
@@ -423,7 +423,7 @@ class _Attachment:
                 await self.changes.until(lambda: self._attached or self.over)
         except TimeoutError:
             return "no answer"
-        except OSError as error:
+        except NOT_REACHED as error:
             self.untrusted = isinstance(error, ssl.SSLError)
             return why_failed(error)
         if self.over is None and credit:

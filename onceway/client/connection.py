@@ -363,6 +363,7 @@ class Connection:
             raise UsageError("a connection is opened once")
         self.container = driver.open(self.container or None, self._rng)
         self._runner = asyncio.create_task(self._run(), name=f"onceway {self.container}")
+        self._runner.add_done_callback(driver.runner_ended)
         try:
             up = await waits.FIRST_CONNECTION(
                 driver.changes.until(lambda: driver.router is not None or driver.error, self._connect_timeout_s)

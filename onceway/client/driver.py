@@ -48,6 +48,9 @@ from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
 
 PRODUCT = "onceway"  # what our routers call themselves in open
+NOT_REACHED = (OSError, ValueError, OverflowError)
+"""What connecting to a host and port raises. It is not OSError alone where they could be nobody's: asyncio raises
+UnicodeError for a host such as `a..b`, and OverflowError for port 70000, and a peer may have named both."""
 
 logger = logging.getLogger("onceway")
 logger.addHandler(logging.NullHandler())  # silent unless the application configures logging
@@ -126,7 +129,7 @@ class Driver:
                 )
         except TimeoutError:
             return f"no answer within {connect_timeout_s:g} s"
-        except OSError as error:
+        except NOT_REACHED as error:
             return why_failed(error)
         self._wire = wire
         ours = settings(url, end_point_of(transport))
@@ -250,7 +253,13 @@ class Driver:
             self._defect(error)
             raise
 
-    def _defect(self, error: Exception) -> None:
+    def runner_ended(self, runner: asyncio.Task[None]) -> None:
+        """Whoever uses one router after the other has ended: after an error nobody would end what waits for them."""
+        error = None if runner.cancelled() else runner.exception()
+        if error is not None:
+            self._defect(error)
+
+    def _defect(self, error: BaseException) -> None:
         """Stops on a defect of this library: sends nothing more, and wakes every waiter."""
         if self.error is None:
             self.error = InternalError(f"onceway's client failed: {type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
-from amqp10.types import Symbol, ULong, UShort
+from amqp10.types import Symbol, UInt, ULong
 from onceway.client.transport import Wire
 
 WINDOW = 500
@@ -333,7 +333,7 @@ class FakeRouter:
     def send_away(self, host: str, port: int) -> None:
         """Closes every connection as a router does that is being drained."""
         for wire, connection in list(self._peers.items()):
-            info = {Symbol("network-host"): host, Symbol("hostname"): host, Symbol("port"): UShort(port)}
+            info = {Symbol("network-host"): host, Symbol("hostname"): host, Symbol("port"): UInt(port)}
             connection.close(Error(Symbol("amqp:connection:forced"), "being drained", info))
             wire.write(connection.data_to_send())
 

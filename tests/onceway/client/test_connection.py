@@ -19,7 +19,7 @@ from onceway.client.connection import Connection
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.reports import PublicationsUndecided, RouterLost
 from onceway.client.urls import RouterUrl
-from onceway.errors import DeliveryUndecided, InternalError
+from onceway.errors import ConnectionFailed, DeliveryUndecided, InternalError
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.onceway.client.scenes import BOUND_S, eventually, messages, playing
 
@@ -118,8 +118,33 @@ async def test_a_defect_of_ours_stops_the_connection_and_tells_everybody(monkeyp
         await connection.close()
 
 
+async def test_a_defect_of_what_connects_tells_everybody_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with playing() as network:
+        connection = await onceway.connect(network.url())
+        subscriber = await connection.subscriber("orders")
+        monkeypatch.setattr(Connection, "_next", _fails)
+        network.routers[0].drop()
+        with pytest.raises(InternalError, match="for a test"):
+            await subscriber.receive()
+        await connection.close()
+
+
 def _fails(*arguments: object) -> None:
     raise AssertionError("for a test")
+
+
+@pytest.mark.parametrize("place", [("a..b", 5672), ("127.0.0.1", 70_000), ("x" * 300, 1), ("a\0b", 1)])
+async def test_a_router_that_names_no_place_is_left_for_those_of_the_list(place: tuple[str, int]) -> None:
+    async with playing() as network, onceway.connect(network.url()) as connection:
+        publisher = await connection.publisher("orders")
+        network.routers[0].send_away(*place)
+        await publisher.send(b"one")
+
+
+@pytest.mark.parametrize("url", ["amqp://a..b", "amqp://" + "x" * 64 + ".example.org"])
+async def test_a_host_that_nobody_can_have_is_the_reason_that_is_told(url: str) -> None:
+    with pytest.raises(ConnectionFailed, match="label"):
+        await onceway.connect(url, connect_timeout_s=0.2).__aenter__()
 
 
 def test_importing_onceway_loads_no_engine() -> None:
