@@ -18,8 +18,14 @@ _DECIMAL_SIZES: Final = {"k": "KiB", "kb": "KiB", "kib": "KiB", "m": "MiB", "mb"
     "b": "B",
 }
 _QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
+_COUNT: Final = re.compile(r"-?(?=.{1,25}$)[0-9]+(_[0-9]+)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_HOST: Final = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+_HOST: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+_LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+
+
+NO_PATTERN: Final = (re.error, OverflowError, RecursionError)
+"""What `re.compile` raises of a text that is no regular expression, or a monstrous one."""
 
 
 def read_duration(text: str) -> float:
@@ -71,7 +77,7 @@ def format_size(size: int) -> str:
 
 def read_count(text: str) -> int:
     """A whole number; bounds, which also refuse negative ones, are `read_quantity`'s."""
-    if not re.fullmatch(r"-?[0-9][0-9_]{0,24}", text):
+    if not _COUNT.fullmatch(text):
         raise ValueError(f'"{text}" is no whole number', "write for example 1000")
     return int(text)
 
@@ -92,7 +98,8 @@ def read_name(text: str) -> str:
 
 
 def read_host(text: str) -> str:
-    if not _HOST.fullmatch(text):
+    labels = text.removesuffix(".").split(".")
+    if not _HOST.fullmatch(text) or (":" not in text and not all(map(_LABEL.fullmatch, labels))):
         raise ValueError(f'"{text}" is no host', "write a host name or an IP address, without a port")
     return text
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from onceway.base.values import format_duration, read_count, read_duration, read_size
+from onceway.base.values import NO_PATTERN, format_duration, read_count, read_duration, read_size
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
 from onceway.spark.access import NO_ACCESS, Access, take_access
@@ -25,6 +25,7 @@ from onceway.spark.files import is_bucket, local_path
 Form = Literal["text", "pattern", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration",
                "retention", "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
 MIB: Final = 1 << 20
+MOST_S: Final = 10 * 365 * 86_400.0  # threads and event loops wait no longer than some hundred years
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
 _ROUTERS: Final = "amqp://127.0.0.1:5672,127.0.0.1:5673"
 _BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)+/?")
@@ -350,6 +351,8 @@ def _value(option: Option, text: str) -> Any:
     """Raises UsageError, or ValueError with what is wrong and a remedy."""
     if not text:
         raise ValueError("is empty", f"write for example {option.example or option.default or '1000'}")
+    if "\0" in text:
+        raise ValueError("has the character NUL", "leave it out")
     match option.form:
         case "word" | "boolean":
             words = option.words or ("true", "false")
@@ -379,7 +382,7 @@ def _value(option: Option, text: str) -> Any:
         case "pattern":
             try:
                 re.compile(text)
-            except re.error as error:
+            except NO_PATTERN as error:
                 raise ValueError(f'"{text}" is no regular expression ({error})', r"write it as in orders\..*") from None
         case "topic" if "," in text:
             remedy = "write one, or give each row its own in the column topic"
@@ -401,8 +404,10 @@ def _quantity(option: Option, text: str) -> float | int:
     if value < option.least:
         least = format_duration(option.least) if option.form == "duration" else f"{option.least:.0f}"
         raise ValueError(f'"{text}" is too little', f"write at least {least}")
-    if value > option.most:
-        raise ValueError(f'"{text}" is too much', f"write at most {option.most:.0f}")
+    most = min(option.most, MOST_S) if option.form == "duration" else option.most
+    if value > most:
+        most_text = format_duration(most) if option.form == "duration" else f"{most:.0f}"
+        raise ValueError(f'"{text}" is too much', f"write at most {most_text}")
     return value
 
 

@@ -59,7 +59,7 @@ def offset_of(value: object) -> Offset:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OffsetError(f"{value!r} is no offset: {error}; {_NO_OFFSET}") from None
     if not isinstance(value, Mapping):
         raise OffsetError(f"{value!r} is no offset of onceway; {_NO_OFFSET}")
