@@ -12,6 +12,7 @@ import yaml
 
 from onceway.render.plan import exposed, inside, problem
 from onceway.topology import ConfigError, HostPort, Topology, format_host_port
+from onceway.topology.document import Problems, compose
 from onceway.topology.listeners import BY_KEY
 from onceway.topology.named import named
 
@@ -39,8 +40,10 @@ def placed(
         ConfigError: The file says something that containers cannot do.
     """
     _check_links(topology)
-    root = yaml.compose(topology.text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)  # it has been read before
+    document = compose(topology.text, Problems(""))
+    assert document is not None  # it has been read before
+    root = document.node
+    assert isinstance(root, yaml.MappingNode)
     for node in {id(each.node): each.node for each in named(root)}.values():
         node.value = inside(node.value)
     entries: list[tuple[yaml.ScalarNode, yaml.Node]] = []

@@ -143,10 +143,11 @@ def _check_order(item: Item, found: list[Read[Address]], scope: Scope) -> tuple[
     earlier: list[tuple[str, AddressConfig]] = []
     for each in found:
         config = each.value.config
-        for place, other in earlier:
-            if other.covers(config):
+        for own in as_told([each.value]):
+            place, other = next(((place, other) for place, other in earlier if other.covers(own)), ("", config))
+            if place:
                 each.item.problem(
-                    f'never used: {place} ("{other.match}") takes all that "{config.match}" matches',
+                    f'never used: {place} ("{other.match}") takes all that "{own.match}" matches',
                     "the first match wins, so put the narrower one first, or leave it out",
                 )
                 break

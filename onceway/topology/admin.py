@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onceway.topology.forms import Profile, Scope
-from onceway.topology.policies import NAMES
+from onceway.topology.policies import GROUPS, USERS
 from onceway.topology.table import Given, Row, Section, Table, When
 
 
@@ -45,8 +45,8 @@ ACT: Final = Section(
     "act",
     "a mapping such as {groups: [ops]}",
     (
-        Row("users", NAMES, When.AT_ONCE, "users that may act"),
-        Row("groups", NAMES, When.AT_ONCE, "groups that may act"),
+        Row("users", USERS, When.AT_ONCE, "users that may act"),
+        Row("groups", GROUPS, When.AT_ONCE, "groups that may act"),
     ),
 )
 ADMIN: Final = Section(
@@ -54,10 +54,10 @@ ADMIN: Final = Section(
     "a mapping such as {tls: clients, groups: [ops]}",
     (
         Row("tls", Profile(), When.RESTART, "the [profile](#tls) of the admin listeners"),
-        Row("users", NAMES, When.AT_ONCE,
+        Row("users", USERS, When.AT_ONCE,
             "users that may [read](security.md#who-reads-status-and-metrics) there, by password, token or "
             "certificate. Without `users` and `groups` everyone who reaches the listeners may"),
-        Row("groups", NAMES, When.AT_ONCE, "groups that may read there"),
+        Row("groups", GROUPS, When.AT_ONCE, "groups that may read there"),
         Row("act", Table(ACT, lambda given, scope: given.values), When.AT_ONCE,
             "`users` and `groups` that may [delete](management.md#who-may) over AMQP"),
     ),

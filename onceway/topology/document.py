@@ -7,9 +7,9 @@ document knows nothing of topologies; `sections` does.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 
@@ -17,7 +17,15 @@ from onceway.errors import OncewayError
 
 T = TypeVar("T")
 
-_NULL = "tag:yaml.org,2002:null"
+NO_CHARACTER: Final = "\ufffd"
+"""Stands for half of a character, and for whatever somebody could not read before."""
+_YAML = "tag:yaml.org,2002:"
+_NULL = f"{_YAML}null"
+_MERGE = f"{_YAML}merge"
+_TAGS = frozenset(
+    f"{_YAML}{each}" for each in ("bool", "float", "int", "map", "merge", "null", "seq", "str", "timestamp", "value")
+)
+"""What YAML itself takes plain texts, mappings and lists for, which changes nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,9 @@ class Item:
         entries: dict[str, Entry] = {}
         for key_node, node in self.node.value:
             key = Item(key_node, self.place, self.problems)
+            if key_node.tag == _MERGE:
+                key.problem(f'unknown key "{key.text}"', "write the keys out, merging is not read here")
+                continue
             if not isinstance(key_node, yaml.ScalarNode):
                 key.problem(f"{key.kind()} as a key", "keys are plain words")
                 continue
@@ -171,8 +182,7 @@ class Item:
             return None
         for key, entry in list(entries.items()):
             if key not in known:
-                remedy = "write the keys out, merging is not read here" if key == "<<" else suggest(key, known)
-                self.problems.add(entry.key_line, self.place, f'unknown key "{key}"', remedy)
+                self.problems.add(entry.key_line, self.place, f'unknown key "{key}"', suggest(key, known))
                 del entries[key]
         for key in (*(one_of[:1] if entries.keys().isdisjoint(one_of) else ()), *required):
             if key not in entries:
@@ -191,6 +201,16 @@ class Entry(Item):
         return int(self.key_node.start_mark.line) + 1
 
 
+class _Loader(yaml.SafeLoader):
+    """Makes one character of the two halves as which JSON writes those beyond U+FFFF."""
+
+    def compose_scalar_node(self, anchor: dict[Any, yaml.Node]) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        if not node.value.isascii():
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return node
+
+
 def compose(data: bytes | str, problems: Problems) -> Item | None:
     """The document's root, or None with a problem noted. Bytes are UTF-8: YAML would have UTF-16, too, and then nobody
     else could read the file."""
@@ -203,7 +223,7 @@ def compose(data: bytes | str, problems: Problems) -> Item | None:
             problems.add(line, "", what, "save the file as UTF-8 text")
             return None
     try:
-        loader = yaml.SafeLoader(data)
+        loader = _Loader(data)
         try:
             node = loader.get_single_node()
         except RecursionError:
@@ -223,4 +243,34 @@ def compose(data: bytes | str, problems: Problems) -> Item | None:
     if node is None:
         problems.add(1, "", "the file is empty", "docs/topology.md shows what belongs here")
         return None
-    return Item(node, "", problems)
+    root = Item(node, "", problems)
+    _check_values(root)
+    return root
+
+
+def _check_values(root: Item) -> None:
+    """Notes what says something elsewhere and nothing here: tags, by which other programs include files and variables,
+    and characters that are none."""
+    waiting, seen = [root], {root.node}
+    while waiting:
+        item = waiting.pop()
+        node = item.node
+        if node.tag not in _TAGS:
+            item.problem(f"the tag {node.tag.replace(_YAML, '!!')} means nothing here", "write the value itself")
+        if isinstance(node, yaml.ScalarNode) and not {"\0", NO_CHARACTER}.isdisjoint(node.value):
+            item.problem("a character that is none", "write the character itself, or leave it out")
+        for each in _below(item):
+            if each.node not in seen:
+                seen.add(each.node)
+                waiting.append(each)
+
+
+def _below(item: Item) -> Iterator[Item]:
+    node, problems = item.node, item.problems
+    if isinstance(node, yaml.SequenceNode):
+        yield from (Item(each, f"{item.place}[{i}]", problems) for i, each in enumerate(node.value))
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield Item(key, item.place, problems)
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+            yield Item(value, f"{item.place}.{name}" if item.place else name, problems)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import yaml
 
+from amqp10.errors import EncodeError
+from amqp10.scram import prepare
 from onceway.base.values import (
     format_duration,
     format_host_port,
@@ -115,6 +117,19 @@ def filled(what: str, remedy: str) -> Callable[[str], str]:
     return parse
 
 
+def _read_user(text: str) -> str:
+    """As routers compare it: what looks the same is the same."""
+    if not text:
+        raise ValueError("an empty name", "write the name by which the user logs in")
+    try:
+        return prepare(text)
+    except EncodeError as error:
+        raise ValueError(
+            f'"{text}" is no name of a user: {error}', "write the name by which the user logs in"
+        ) from error
+
+
+USER_NAME: Final = Text(_read_user, "the name of a user", ".")
 NAME: Final = Text(read_name, "a name", r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 HOST: Final = Text(read_host, "a host")
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Final
 
-from onceway.topology.document import Entry
-from onceway.topology.forms import Count, Duration, Scope, Size
+from onceway.topology.forms import USER_NAME, Count, Duration, Scope, Size
 from onceway.topology.table import ByName, Given, Row, Section, Table, When, fields_of
 from router.config import Limits, UserLimits
 from router.policies import ANONYMOUS
@@ -80,15 +79,15 @@ def _check(given: Given, scope: Scope) -> None:
         )
 
 
-def _check_user(name: str, entry: Entry, scope: Scope) -> bool:
-    if not name:
-        entry.problem("a user without a name", "write the name by which it authenticates")
-    elif name != ANONYMOUS and not scope.named:
-        entry.warn(
+def _make_user(given: Given, scope: Scope) -> UserLimits | None:
+    name = given.item.place.removeprefix("users.")
+    if name != ANONYMOUS and not scope.named:
+        given.item.warn(
             f"no client can be user {name}: there is no section sasl, so every client is {ANONYMOUS}",
             f"add it (docs/security.md), write {ANONYMOUS}, or leave it out",
         )
-    return True
+    limits: UserLimits | None = given.values.get("limits")
+    return limits
 
 
 OF_A_ROUTER: Final = Table(LIMITS, _make_limits)
@@ -101,7 +100,5 @@ USER: Final = Section(
     ),
 )  # fmt: skip
 USERS: Final[ByName[UserLimits]] = ByName(
-    Table(USER, lambda given, scope: given.values.get("limits")),
-    "a mapping such as guest: {limits: {connections: 10}}",
-    _check_user,
+    Table(USER, _make_user), "a mapping such as guest: {limits: {connections: 10}}", USER_NAME
 )

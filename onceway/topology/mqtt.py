@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from mqtt import name_fault
 from mqtt.topics import SHARE, filter_fault
-from onceway.topology.document import Entry, Item
-from onceway.topology.forms import NAME, Duration, Scope, Text
+from onceway.topology.document import Item
+from onceway.topology.forms import NAME, USER_NAME, Duration, Scope, Text
 from onceway.topology.table import ByName, Given, ListOf, Read, Row, Section, Table, When
 from router.config import SHARED, AddressConfig
 from router.mqtt.base import SESSIONS
@@ -70,20 +70,22 @@ def _read_address(text: str) -> str:
     return text
 
 
-def _is_prefix(prefix: str, entry: Entry, scope: Scope) -> bool:
-    fault = None if prefix == DEFAULT else name_fault(prefix)
+def _read_prefix(text: str) -> str:
+    fault = None if text == DEFAULT else name_fault(text)
     if fault is not None:
-        entry.problem(f'"{prefix}": {fault}', 'write whole levels such as "plant/press", or "#" for all other names')
-    return fault is None
+        raise ValueError(f'"{text}": {fault}', 'write whole levels such as "plant/press", or "#" for all other names')
+    return text
 
 
-def _is_shared(text: str, entry: Entry, scope: Scope) -> bool:
+def _read_shared(text: str) -> str:
     fault = filter_fault(SHARE + text, 5)
     if fault is not None:
-        entry.problem(f'"{text}": {fault}', 'write a group and a topic filter such as "workers/jobs/#"')
-    return fault is None
+        raise ValueError(f'"{text}": {fault}', 'write a group and a topic filter such as "workers/jobs/#"')
+    return text
 
 
+_PREFIX: Final = Text(_read_prefix, 'a prefix of topic names, or "#"')
+_GROUP: Final = Text(_read_shared, "a group and a topic filter")
 _ADDRESS: Final = Text(_read_address, "an address", ".")
 
 
@@ -109,7 +111,7 @@ RETAINED: Final = Section(
         Row("address", _ADDRESS, When.AT_ONCE, "a topic of its own, which `addresses` must not have", required=True),
         Row("stores", ListOf(Text(NAME.parse, "the name of a store", NAME.pattern), _RETAINED, _check_stores),
             When.AT_ONCE, "the names of the stores", required=True),
-        Row("user", Text(str, "the name of a user"), When.AT_ONCE, "as whom the stores log in"),
+        Row("user", USER_NAME, When.AT_ONCE, "as whom the stores log in"),
     ),
     Retained,
 )  # fmt: skip
@@ -117,9 +119,9 @@ MQTT: Final = Section(
     "mqtt",
     _EXAMPLE,
     (
-        Row("topics", ByName(_ADDRESS, _EXAMPLE, _is_prefix), When.AT_ONCE,
+        Row("topics", ByName(_ADDRESS, _EXAMPLE, _PREFIX), When.AT_ONCE,
             "prefix of topic names, or `#` for all others, with the address that they belong to", required=True),
-        Row("shared", ByName(_ADDRESS, _SHARED, _is_shared), When.AT_ONCE,
+        Row("shared", ByName(_ADDRESS, _SHARED, _GROUP), When.AT_ONCE,
             "GROUP/FILTER of [shared subscriptions](mqtt.md#shared-subscriptions) that clients of AMQP are to "
             "receive from, with the queue of each, an address of `type: queue`", default="none"),
         Row("retained", Table(RETAINED, _make_retained), When.AT_ONCE,

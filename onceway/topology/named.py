@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import yaml
 
+from onceway.topology.document import Problems, compose
 from onceway.topology.forms import File, Pattern
 from onceway.topology.sections import TOP
 from onceway.topology.table import Section
@@ -22,9 +23,9 @@ class Named(NamedTuple):
 
 def named_files(text: str, top: Section = TOP) -> list[Named]:
     """Those of a topology file that has been read. One that has an anchor comes again where it is repeated."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert root is not None  # a file with nothing in it is refused
-    return list(named(root, top))
+    root = compose(text, Problems(""))
+    assert root is not None  # it has been read before
+    return list(named(root.node, top))
 
 
 def named(root: yaml.Node, top: Section = TOP) -> Iterator[Named]:

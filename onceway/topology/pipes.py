@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onceway.base.values import format_host_port, read_name
+from onceway.base.values import format_host_port
 from onceway.client.urls import has_password
-from onceway.topology.document import Entry, Item
-from onceway.topology.forms import DEFAULT_HOST, Duration, HostPort, Place, Profile, Scope, Size, Text, filled
+from onceway.topology.document import Item
+from onceway.topology.forms import DEFAULT_HOST, NAME, USER_NAME, Duration, HostPort, Place, Profile, Scope, Size, Text
 from onceway.topology.table import ByName, Given, Row, Section, Table, When, fields_of
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
@@ -97,19 +97,11 @@ def _read_data(text: str) -> str:
     return text
 
 
-def _check_name(name: str, entry: Entry, scope: Scope) -> bool:
-    try:
-        read_name(name)
-    except ValueError as error:
-        entry.problem(*error.args)
-    return True
-
-
 class _Places(ByName[HostPort]):
     """Names of stores with a port of their own, at 127.0.0.1 unless they name a host."""
 
     def __init__(self, expected: str) -> None:
-        super().__init__(Place(DEFAULT_HOST), expected, _check_name)
+        super().__init__(Place(DEFAULT_HOST), expected, NAME)
 
     def read(self, item: Item, scope: Scope) -> dict[str, HostPort] | None:
         found = ByName.read(self, item, scope) or {}
@@ -154,8 +146,7 @@ PIPE_ROWS: Final = (
     Row("retention", Table(RETENTION, _make_retention), When.AT_ONCE,
         "of a pipe: what is dropped, `{age: 72h, size: 10GiB}` or one of them; `size` is at least 16 MiB", of=_PIPE,
         default="none"),
-    Row("user", Text(filled("an empty name", "write the user as whom the stores attach"), "the name of a user", "."),
-        When.AT_ONCE,
+    Row("user", USER_NAME, When.AT_ONCE,
         "of a pipe: the user as whom its stores attach, where [`sasl`](#sasl) lets in users only", of=_PIPE,
         default="anonymous"),
 )  # fmt: skip

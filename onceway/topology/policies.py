@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from onceway.topology.document import Item
-from onceway.topology.forms import Scope, Switch, Text, filled
+from onceway.topology.forms import USER_NAME, Scope, Switch, Text, filled
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 from router.policies import EVERYONE, NOBODY, USER, Policy
 
@@ -32,20 +32,20 @@ def _read_pattern(text: str) -> str:
     return text
 
 
-NAMES: Final[ListOf[str, str]] = ListOf(
-    Text(filled("an empty name", "write the name of a user or group"), "a name", "."), "a list of names"
+USERS: Final[ListOf[str, str]] = ListOf(USER_NAME, "a list of names")
+GROUPS: Final[ListOf[str, str]] = ListOf(
+    Text(filled("an empty name", "write the name of a group"), "a name", "."), "a list of names"
 )
-"""Names of users or groups."""
 _PATTERNS: Final[ListOf[str, str]] = ListOf(Text(_read_pattern, "a name", "."), "a list of names")
 
 POLICY: Final = Section(
     "policies",
     "a mapping such as {users: [alice], send: [orders]}",
     (
-        Row("users", NAMES, When.AT_ONCE,
+        Row("users", USERS, When.AT_ONCE,
             'whom the entry is for; `users` or `groups` at least. The user `"*"` is everyone, `anonymous` who says '
             "no name"),
-        Row("groups", NAMES, When.AT_ONCE, "groups of users whom the entry is for"),
+        Row("groups", GROUPS, When.AT_ONCE, "groups of users whom the entry is for"),
         Row("send", _PATTERNS, When.AT_ONCE,
             "addresses, or prefixes ending in `*`, that they may send to. A link without an address is for those who "
             "may send somewhere, and each of its messages is looked at"),

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
+from onceway.base.values import NO_PATTERN
 from onceway.topology.document import Item
 from onceway.topology.forms import Choice, File, Scope, Switch, Text, filled
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
@@ -69,7 +70,7 @@ class Sasl:
 
 
 def _read_file(text: str) -> Path:
-    if not text or "\0" in text:
+    if not text:
         raise ValueError("no file", "write the path of one")
     return Path(text)
 
@@ -81,7 +82,12 @@ def _is_url(text: str) -> bool:
 def _read_keys(text: str) -> str:
     if not _is_url(text):
         return str(_read_file(text))
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+        if not url.hostname or url.port == 0:
+            raise ValueError("it has no host, or port 0")
+    except ValueError as error:
+        raise ValueError(f'"{text}" is no URL: {error}', "write for example https://id.example.org/jwks") from error
     if url.scheme != "https" and not (url.scheme == "http" and url.hostname in ("127.0.0.1", "localhost", "::1")):
         raise ValueError(f'"{text}" can be changed on the way', "write https://")
     return text
@@ -90,7 +96,7 @@ def _read_keys(text: str) -> str:
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
-    except re.error as error:
+    except NO_PATTERN as error:
         raise ValueError(f"{text} is no regular expression: {error}", "mend it, or leave the line out") from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from onceway.topology.document import Entry, Item
-from onceway.topology.forms import Scope, Text
+from onceway.topology.forms import USER_NAME, Scope, Text
 from onceway.topology.table import Either, Given, ListOf, Read, Row, Section, Table, When
 from router.config import AddressConfig
 from router.policies import NOBODY, has_owner, owned
@@ -36,7 +36,7 @@ SUBSCRIPTION: Final = Section(
         Row("container", Text(_read_name, "a container-id", "."), When.AT_ONCE,
             "the container-id that its client attaches with", required=True),
         Row("name", Text(_read_name, "the name of a link", "."), When.AT_ONCE, "the name of its link", required=True),
-        Row("user", Text(_read_name, "the name of a user", "."), When.AT_ONCE,
+        Row("user", USER_NAME, When.AT_ONCE,
             "the user whose client alone can attach as it"),
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import yaml
 
 from onceway.topology.document import Entry, Item
-from onceway.topology.forms import NONE, Form, Part, Schema, Scope
+from onceway.topology.forms import NONE, Form, Part, Schema, Scope, Text
 from onceway.topology.listeners import FIRST
 
 T = TypeVar("T")
@@ -262,19 +262,23 @@ class ListOf(Form[tuple[V, ...]], Generic[T, V]):
 
 @dataclass(frozen=True, slots=True)
 class ByName(Form[dict[str, T]], Generic[T]):
-    """A mapping with names of the file's choice. `check` is given each name first."""
+    """A mapping with names of the file's choice, each of the form `name`."""
 
     of: Form[T]
     expected: str
-    check: Callable[[str, Entry, Scope], bool] = lambda name, item, scope: True
+    name: Form[str] = Text(str, "a name")  # noqa: RUF009  (forms are frozen)
 
     def read(self, item: Item, scope: Scope) -> dict[str, T] | None:
         entries = item.entries(self.expected)
         if entries is None:
             return None
-        found = {}
-        for name, entry in entries.items():
-            if self.check(name, entry, scope) and (value := self.of.read(entry, scope)) is not None:
+        found: dict[str, T] = {}
+        for entry in entries.values():
+            name = self.name.read(Item(entry.key_node, entry.place, entry.problems), scope)
+            value = self.of.read(entry, scope)
+            if name in found:
+                entry.problem(f'"{name}" is given already, written otherwise', "leave one of them out")
+            elif name is not None and value is not None:
                 found[name] = value
         return found
 

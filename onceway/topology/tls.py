@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.base.values import format_host_port, is_loopback
-from onceway.topology.document import Entry, Item
+from onceway.topology.document import Item
 from onceway.topology.forms import Choice, File, Profile, Scope, Text
 from onceway.topology.table import ByName, Given, Row, Section, Table, When
 
@@ -64,7 +64,7 @@ class TlsProfile:
 
 
 def _read_file(text: str) -> Path:
-    if not text or "\0" in text:
+    if not text:
         raise ValueError("no file", "write the path of a PEM file")
     if "$" in text.replace(ROUTER, ""):
         raise ValueError(f'"{text}" has a $ that means nothing', f"{ROUTER} stands for the router's name")
@@ -72,7 +72,7 @@ def _read_file(text: str) -> Path:
 
 
 def _read_key(text: str) -> str:
-    if not text or "\0" in text or ("$" in text and not _VARIABLE.fullmatch(text)):
+    if not text or ("$" in text and not _VARIABLE.fullmatch(text)):
         raise ValueError(f'"{text}" is no place of a key', "write the path of a file, or $ and the name of a variable")
     return text
 
@@ -95,10 +95,17 @@ def _make_pair(given: Given, scope: Scope) -> Pair | None:
     return None if certificate is None else Pair(certificate, given.values.get("key", certificate))
 
 
-def _is_host(name: str, entry: Entry, scope: Scope) -> bool:
-    if not _HOST_NAME.fullmatch(name):
-        entry.problem(f'"{name}" is no name that a client may ask for', "write a host, or *. and a domain")
-    return True
+def _read_host_name(text: str) -> str:
+    """In small letters, as clients' questions are compared."""
+    if not _HOST_NAME.fullmatch(text):
+        raise ValueError(f'"{text}" is no name that a client may ask for', "write a host, or *. and a domain")
+    return text.lower()
+
+
+def _read_profile(text: str) -> str:
+    if text in ("", "off"):
+        raise ValueError(f'"{text}" as the name of a profile', "choose another name")
+    return text
 
 
 PROFILE: Final = Section(
@@ -113,7 +120,7 @@ PROFILE: Final = Section(
             ByName(
                 Table(PAIR, _make_pair),
                 "a mapping such as {shop.example.org: {certificate: shop.pem, key: shop.key}}",
-                _is_host,
+                Text(_read_host_name, "a host, or *. and a domain"),
             ),
             _NEW,
             "what a listener shows to clients that ask for another host: `{shop.example.org: {certificate: shop.pem, "
@@ -143,12 +150,14 @@ def _make_profile(given: Given, scope: Scope) -> TlsProfile | None:
         entries["revoked"].problem("nobody's certificates are checked without ca", "add ca: a file of certificates")
     if "certificate" not in values:
         return None
-    names = {name.lower(): pair for name, pair in sorted(values.get("names", {}).items())}
+    names = dict(sorted(values.get("names", {}).items()))
     return TlsProfile(**{"key": values["certificate"], **values, "names": names})
 
 
 PROFILES: Final = ByName(
-    Table(PROFILE, _make_profile), "a mapping such as clients: {certificate: router.pem, key: router.key}"
+    Table(PROFILE, _make_profile),
+    "a mapping such as clients: {certificate: router.pem, key: router.key}",
+    Text(_read_profile, "a name"),
 )
 TRUNKS: Final = Section(
     "trunks",

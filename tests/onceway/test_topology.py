@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -209,13 +210,33 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
     ]
 
 
+RULE = "sasl: {certificates: [{from: dns, match: '%s'}]}\n"
+TOKENS = "sasl: {tokens: {keys: '%s', issuer: i, audience: a}}\n"
+
+
 @pytest.mark.parametrize(
     ("added", "expected"),
     [
         ("network: again\n", "t.yaml:7: network: given twice, first in line 1; leave one of them out"),
         ("colour: red\n", 't.yaml:7: unknown key "colour"; known are network'),
         ("<<: {}\n", 't.yaml:7: unknown key "<<"; write the keys out, merging is not read here'),
+        ("users: {<<: {}}\n", 't.yaml:7: users: unknown key "<<"; write the keys out, merging is not read here'),
         ("? [a]\n: 1\n", "t.yaml:7: a list as a key; keys are plain words"),
+        ("hostnames: [!ENV HOST]\n", "t.yaml:7: hostnames[0]: the tag !ENV means nothing here; write the value itself"),
+        ("hostnames: [!!binary abcd]\n", "t.yaml:7: hostnames[0]: the tag !!binary means nothing here"),
+        ('addresses: [{match: "a\\0"}]\n', "t.yaml:7: addresses[0].match: a character that is none; write the"),
+        ('addresses: [{match: "\\ud83d"}]\n', "t.yaml:7: addresses[0].match: a character that is none; write the"),
+        ("tls: {off: {certificate: a}}\n", 't.yaml:7: tls.off: "off" as the name of a profile; choose another name'),
+        ("tls: {'': {certificate: a}}\n", 't.yaml:7: tls.: "" as the name of a profile; choose another name'),
+        (RULE % "x{99999999999}", "t.yaml:7: sasl.certificates[0].match: x{99999999999} is no regular expression"),
+        (RULE % ("(" * 5000 + ")" * 5000), "t.yaml:7: sasl.certificates[0].match: (((("),
+        (TOKENS % "https://[::1", 't.yaml:7: sasl.tokens.keys: "https://[::1" is no URL: Invalid IPv6 URL; write for'),
+        (TOKENS % "https://", 't.yaml:7: sasl.tokens.keys: "https://" is no URL: it has no host'),
+        (TOKENS % "https://id:70000", 't.yaml:7: sasl.tokens.keys: "https://id:70000" is no URL: Port out of range'),
+        (
+            "addresses: [{match: p.*}, {match: p, type: pipe, stores: {s: 1, t: 2}}]\n",
+            't.yaml:7: addresses[1]: never used: addresses[0] ("p.*") takes all that "p.log" matches; the first match',
+        ),
         ("settings: {heartbeat: fast}\n", 't.yaml:7: settings.heartbeat: "fast" is no duration; write for example'),
         ("settings: {heartbeat: 5parsec}\n", 't.yaml:7: settings.heartbeat: "5parsec" has no known unit; units are'),
         ("settings: {heartbeat: 2s}\n", "t.yaml:7: settings.heartbeat: dead_after 3s leaves no room for two"),
@@ -228,6 +249,7 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         ("settings: {max_frame_size: 100B}\n", "t.yaml:7: settings.max_frame_size: 100B is less than 512B"),
         ("settings: {window_messages: -70}\n", "t.yaml:7: settings.window_messages: -70 is less than 1; write a value"),
         ("settings: {window_messages: ten}\n", 't.yaml:7: settings.window_messages: "ten" is no whole number'),
+        ("settings: {window_messages: 1__0}\n", 't.yaml:7: settings.window_messages: "1__0" is no whole number'),
         (
             "settings: {window_messages: []}\n",
             "t.yaml:7: settings.window_messages: a list where a whole number belongs",
@@ -376,6 +398,13 @@ def test_a_problem_is_named_with_line_place_and_remedy(added: str, expected: str
     assert lines[0].startswith(expected)
 
 
+def test_what_json_writes_as_two_halves_is_one_character() -> None:
+    routers = {"a": {"amqp": 1, "interrouter": 2, "admin": 3}}
+    text = json.dumps({"network": "n", "routers": routers, "addresses": [{"match": "\U0001f980"}]})
+    assert "\\ud83e" in text
+    assert topology.loads(text).router_config("a").addresses[0].match == "\U0001f980"
+
+
 @pytest.mark.parametrize(
     ("links", "expected"),
     [
@@ -478,6 +507,9 @@ def test_the_same_port_on_two_hosts_is_no_clash() -> None:
     assert loaded.routers["a"]["interrouter"] == ("y", 5672)
 
 
+LONG = "a" * 64  # a label has 63 octets at most
+
+
 @pytest.mark.parametrize(
     ("port", "expected"),
     [
@@ -486,6 +518,9 @@ def test_the_same_port_on_two_hosts_is_no_clash() -> None:
         ("'::1:80'", '"::1:80" is ambiguous; write [::1]:80'),
         ("':80'", '":80" has no host; write 80, or host:80'),
         ("'a b:80'", '"a b" is no host'),
+        ("'a..b:80'", '"a..b" is no host'),
+        ("'.a:80'", '".a" is no host'),
+        (f"'{LONG}.org:80'", f'"{LONG}.org" is no host'),
         ("", "nothing where a port, or host:port belongs"),
     ],
 )

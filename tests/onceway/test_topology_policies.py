@@ -12,7 +12,8 @@ from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.topology.difference import difference
 from onceway.topology.policies import POLICY
-from router.policies import Policy
+from router.config import UserLimits
+from router.policies import Policy, owner_of
 from tests.router.test_policies import connect, error, network
 
 BASE = """\
@@ -58,6 +59,7 @@ def test_entries_are_read(tmp_path: Path) -> None:
         ("policies: [{users: [a], sent: [x]}]", 'unknown key "sent"'),
         ("policies: [{users: a, send: [x]}]", "a list of names"),
         ("policies: [{users: [''], send: [x]}]", "an empty name"),
+        ('policies: [{users: ["a\\tb"], send: [x]}]', "is no name of a user: it is empty, or has characters that SASL"),
         ("policies: [{users: [a], send: ['']}]", "an empty address"),
         ("policies: [{users: [a], send: ['x*y']}]", "not at its end"),
         ("policies: [{users: [a], send: ['box${user}*']}]", 'what is of the user "alice"'),
@@ -68,6 +70,26 @@ def test_entries_are_read(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in problems(tmp_path, USERS + text)
+
+
+def test_a_user_is_the_same_however_the_name_is_written(tmp_path: Path) -> None:
+    text = """
+policies: [{users: [JOSE], send: [x]}]
+users: {JOSE: {limits: {links: 7}}}
+admin: {tls: t, users: [JOSE], act: {users: [JOSE]}}
+tls: {t: {certificate: c}}
+addresses:
+  - {match: a, subscriptions: [{container: c, name: n, user: JOSE}]}
+  - {match: p, type: pipe, stores: {s: 1, t: 2}, user: JOSE}
+"""
+    loaded = load(tmp_path, USERS + text.replace("JOSE", "jose\u0301"))
+    settings, name = loaded.settings, "jos\u00e9"
+    assert settings.policies == (Policy((name,), send=("x",)),)
+    assert settings.users == ((name, UserLimits(links=7)),)
+    assert loaded.admin.users == loaded.admin.act_users == (name,)
+    assert {owner_of(container) for each in settings.addresses for container, _ in each.subscriptions} == {name}
+    twice = "users: {jose\u0301: {limits: {links: 7}}, jos\u00e9: {limits: {links: 8}}}"
+    assert "is given already, written otherwise; leave one of them out" in problems(tmp_path, USERS + twice)
 
 
 def test_users_that_nobody_can_be_are_warned_of(tmp_path: Path) -> None:
