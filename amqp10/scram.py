@@ -73,8 +73,8 @@ def parse_verifier(text: str) -> Verifier:
     if mechanism not in HASHES:
         raise ValueError(f"no mechanism {mechanism:.40}")
     size = new_hash(HASHES[mechanism]).digest_size
-    if verifier.iterations < LEAST_ITERATIONS or not verifier.salt:
-        raise ValueError(f"a verifier needs a salt and {LEAST_ITERATIONS} iterations at least")
+    if not LEAST_ITERATIONS <= verifier.iterations <= MOST_ITERATIONS or not verifier.salt:
+        raise ValueError(f"a verifier needs a salt, and {LEAST_ITERATIONS} to {MOST_ITERATIONS} iterations")
     if len(verifier.stored_key) != size or len(verifier.server_key) != size:
         raise ValueError(f"a verifier of {mechanism} has keys of {size} bytes")
     return verifier

@@ -36,7 +36,7 @@ from onceway.access.fair import ByAddress
 from onceway.access.guesses import Guesses
 from onceway.access.tls import Tls
 from onceway.access.tokens import Holder, Tokens
-from onceway.access.users import Users, load_users
+from onceway.access.users import NOBODYS, Users, load_users
 from onceway.base import waits
 from onceway.topology import Topology
 from onceway.topology.named import named_files
@@ -368,7 +368,7 @@ def user_of(certificate: Mapping[str, Any], rules: Sequence[CertificateRule]) ->
                 user = prepare(match.expand(rule.user))
             except EncodeError:
                 continue
-            if user != NOBODY.user:
+            if user not in NOBODYS:
                 return user
     return None
 

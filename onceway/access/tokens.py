@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from amqp10.errors import EncodeError
-from amqp10.sasl import ANONYMOUS_IDENTITY, Failure
+from amqp10.sasl import Failure
 from amqp10.scram import prepare
 from onceway.access.certificates import Content
+from onceway.access.users import NOBODYS
 from onceway.base import waits
 from onceway.base.private import let_read
 from onceway.errors import UsageError
@@ -138,7 +139,7 @@ class Tokens:
             user = prepare(named)
         except EncodeError as error:
             return Failure(f"a token for {named!r:.60}: {error}")
-        if user == ANONYMOUS_IDENTITY:
+        if user in NOBODYS:
             return Failure(f"a token for {named!r:.60}, which can be nobody's name")
         return Holder(user, tuple(groups), ends_at + LEEWAY_S - self._wall())
 

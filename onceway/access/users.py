@@ -17,6 +17,7 @@ import secrets
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,10 +30,16 @@ from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
 from onceway.base.private import let_read, open_file
 from onceway.errors import UsageError
 from router.json_text import write_json
+from router.policies import EVERYONE
 
 ITERATIONS: Final = 15_000  # RFC 7677 asks for as many: 5 ms for who knows the password
 SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
+NOBODYS: Final = {
+    ANONYMOUS_IDENTITY: "routers call clients so that do not say who they are",
+    EVERYONE: "policies call all users so",
+}
+"""Names that no user may have, and why."""
 _PLAIN_HASH: Final = "SCRAM-SHA-256"  # whose verifier a password in plain text is compared with
 
 
@@ -90,8 +97,8 @@ def user_name(text: str) -> str:
         name = prepare(text)
     except EncodeError as error:
         raise UsageError(f"user {text!r:.60}: {error}") from error
-    if name == ANONYMOUS_IDENTITY:
-        raise UsageError(f"user {name!r}: routers call clients so that do not say who they are; choose another name")
+    if name in NOBODYS:
+        raise UsageError(f"user {name!r}: {NOBODYS[name]}; choose another name")
     return name
 
 
@@ -102,7 +109,7 @@ def load_users(path: Path, place: str = "users") -> Users:
         UsageError: It cannot be read, or is none; names the file and the place in it.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_Entries)
     except FileNotFoundError as error:
         raise UsageError(f"{place}: {path} is not there; onceway user add NAME --file {path} makes it") from error
     except OSError as error:
@@ -111,6 +118,8 @@ def load_users(path: Path, place: str = "users") -> Users:
         raise UsageError(f"{place}: {path} is no file of users: it is not JSON") from error
     except json.JSONDecodeError as error:
         raise UsageError(f"{place}: {path} is no file of users: line {error.lineno}: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{place}: {path} is no file of users: {error}") from error
     try:
         return _read(document)
     except ValueError as error:
@@ -152,9 +161,30 @@ def store_users(path: Path, users: Users) -> None:
         os.close(directory)
 
 
+class _Entries(dict[str, Any]):
+    """A mapping of the file. Of a key that is there twice JSON's reader would take the last without a word."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice: str | None = None  # a key
+        if len(self) < len(pairs):
+            ((self.twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+
+    def check(self, place: str, known: Sequence[str] | None = None) -> None:
+        """ValueError where a key is there twice, or is none of these."""
+        place = place and f"{place}."
+        if self.twice is not None:
+            raise ValueError(f"{place}{self.twice}: is there twice; leave one of them out")
+        unknown = [key for key in self if known is not None and key not in known]
+        if unknown:
+            raise ValueError(f"{place}{unknown[0]}: is unknown; known are {', '.join(known or ())}")
+
+
 def _read(document: Any) -> Users:
-    if not isinstance(document, dict) or not isinstance(document.get("users"), dict):
+    if not isinstance(document, _Entries) or not isinstance(document.get("users"), _Entries):
         raise ValueError('no file of users: it has no "users"')
+    document.check("", ("secret", "users"))
+    document["users"].check("users")
     try:
         secret = b64decode(document.get("secret", ""), validate=True)
     except (TypeError, Base64Error, ValueError):
@@ -168,8 +198,9 @@ def _read_user(name: str, item: Any) -> User:
     place = f"users.{name}"
     if user_name(name) != name:
         raise ValueError(f"{place}: written as {user_name(name)!r}")
-    if not isinstance(item, dict):
+    if not isinstance(item, _Entries):
         raise ValueError(f"{place}: not a mapping with groups and verifiers")
+    item.check(place, ("groups", "verifiers"))
     verifiers: dict[str, Verifier] = {}
     for index, text in enumerate(_texts(item.get("verifiers", []), f"{place}.verifiers")):
         try:

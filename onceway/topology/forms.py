@@ -29,6 +29,7 @@ from onceway.base.values import (
 )
 from onceway.topology.document import Item, suggest
 from router.config import AddressConfig, Limits, RouterConfig
+from router.policies import EVERYONE
 
 if TYPE_CHECKING:
     from onceway.topology.sasl import Sasl
@@ -121,6 +122,8 @@ def _read_user(text: str) -> str:
     """As routers compare it: what looks the same is the same."""
     if not text:
         raise ValueError("an empty name", "write the name by which the user logs in")
+    if text == EVERYONE:
+        raise ValueError(f'"{text}" is nobody: it means everyone in policies alone', "name each user, or a group")
     try:
         return prepare(text)
     except EncodeError as error:
@@ -130,6 +133,7 @@ def _read_user(text: str) -> str:
 
 
 USER_NAME: Final = Text(_read_user, "the name of a user", ".")
+USER_OR_ALL: Final = Text(lambda text: text if text == EVERYONE else _read_user(text), "the name of a user", ".")
 NAME: Final = Text(read_name, "a name", r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 HOST: Final = Text(read_host, "a host")
 

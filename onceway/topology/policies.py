@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from onceway.topology.document import Item
-from onceway.topology.forms import USER_NAME, Scope, Switch, Text, filled
+from onceway.topology.forms import USER_NAME, USER_OR_ALL, Scope, Switch, Text, filled
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When
 from router.policies import EVERYONE, NOBODY, USER, Policy
 
@@ -33,6 +33,7 @@ def _read_pattern(text: str) -> str:
 
 
 USERS: Final[ListOf[str, str]] = ListOf(USER_NAME, "a list of names")
+_USERS: Final[ListOf[str, str]] = ListOf(USER_OR_ALL, "a list of names")
 GROUPS: Final[ListOf[str, str]] = ListOf(
     Text(filled("an empty name", "write the name of a group"), "a name", "."), "a list of names"
 )
@@ -42,7 +43,7 @@ POLICY: Final = Section(
     "policies",
     "a mapping such as {users: [alice], send: [orders]}",
     (
-        Row("users", USERS, When.AT_ONCE,
+        Row("users", _USERS, When.AT_ONCE,
             'whom the entry is for; `users` or `groups` at least. The user `"*"` is everyone, `anonymous` who says '
             "no name"),
         Row("groups", GROUPS, When.AT_ONCE, "groups of users whom the entry is for"),

@@ -60,6 +60,11 @@ def test_entries_are_read(tmp_path: Path) -> None:
         ("policies: [{users: a, send: [x]}]", "a list of names"),
         ("policies: [{users: [''], send: [x]}]", "an empty name"),
         ('policies: [{users: ["a\\tb"], send: [x]}]', "is no name of a user: it is empty, or has characters that SASL"),
+        (
+            "users: {'*': {limits: {links: 1}}}",
+            'users.*: "*" is nobody: it means everyone in policies alone; name each',
+        ),
+        ("admin: {tls: t, users: ['*']}\ntls: {t: {certificate: c}}", 'admin.users[0]: "*" is nobody'),
         ("policies: [{users: [a], send: ['']}]", "an empty address"),
         ("policies: [{users: [a], send: ['x*y']}]", "not at its end"),
         ("policies: [{users: [a], send: ['box${user}*']}]", 'what is of the user "alice"'),

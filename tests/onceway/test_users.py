@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,27 @@ def test_names_are_compared_as_sasl_prepares_them() -> None:
         ('{"users": {"a": {"groups": "ops"}}, "secret": "SECRET"}', "users.a.groups: not a list of texts"),
         ('{"users": {"a": {"verifiers": ["x"]}}, "secret": "SECRET"}', "users.a.verifiers[0]: no verifier of SCRAM"),
         ('{"users": {"a\\u00adb": {}}, "secret": "SECRET"}', "written as 'ab'"),
+        (
+            '{"users": {"a": {}, "b": {}, "a": {}}, "secret": "SECRET"}',
+            "users.a: is there twice; leave one of them out",
+        ),
+        ('{"users": {"a": {"groups": [], "groups": []}}, "secret": "SECRET"}', "users.a.groups: is there twice"),
+        ('{"users": {}, "secret": "SECRET", "users": {}}', "users: is there twice"),
+        (
+            '{"users": {"a": {"group": ["ops"]}}, "secret": "SECRET"}',
+            "users.a.group: is unknown; known are groups, ver",
+        ),
+        ('{"users": {}, "secret": "SECRET", "user": {}}', "user: is unknown; known are secret, users"),
+        ('{"users": {"*": {}}, "secret": "SECRET"}', "user '*': policies call all users so; choose another name"),
+        ('{"users": {"a": {"verifiers": ["COSTLY"]}}, "secret": "SECRET"}', "4096 to 1000000 iterations"),
+        ('{"users": ' + "9" * 5_000 + "}", "Exceeds the limit"),
         ("[" * 100_000, "it is not JSON"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "users.json"
-    path.write_text(text.replace("SECRET", "A" * 43 + "="))
+    costly = str(replace(derive("SCRAM-SHA-256", "pencil", b"salt" * 4, 4_096), iterations=10_000_000))
+    path.write_text(text.replace("SECRET", "A" * 43 + "=").replace("COSTLY", costly))
     with pytest.raises(UsageError) as caught:
         load_users(path, "net.yaml: sasl.users")
     assert str(caught.value).startswith(f"net.yaml: sasl.users: {path}")
