@@ -201,7 +201,7 @@ class ClientConnection(BaseConnection):
                 self.router.disconnect_slowest_reader()
 
     def reads_too_slowly(self) -> None:
-        """It has the most unread output of all, and is dropped for that."""
+        """Of its user, who has the most unread output, it has most, and is dropped for that."""
         self.log.reads_too_slowly(self.said(), self.unread_bytes)
 
     def heard(self, now: float) -> None:

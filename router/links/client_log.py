@@ -64,7 +64,7 @@ class ClientLog:
         self._log.info("client_disconnected", text, description=description, condition=None, **who)
 
     def reads_too_slowly(self, who: dict[str, Any], unread_bytes: int) -> None:
-        text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
+        text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread; {user} has most"
         self._log.warning("client_too_slow", text, unread_bytes=unread_bytes, **who)
 
     # --- links

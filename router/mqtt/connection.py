@@ -194,8 +194,8 @@ class MqttConnection(BaseConnection):
         return self._engine.state == CLOSED
 
     def reads_too_slowly(self) -> None:
-        """It has the most unread output of all, and is dropped for that."""
-        text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
+        """Of its user, who has the most unread output, it has most, and is dropped for that."""
+        text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread; {user} has most"
         self.service.log.warning("client_too_slow", text, unread_bytes=self.unread_bytes, **self.said())
 
     def delayed(self, since: float, now: float) -> None:

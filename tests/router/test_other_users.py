@@ -24,7 +24,7 @@ from router.core.ports import Waiting
 from router.links.management import Request
 from router.names import PUBLISHER_ANNOTATION
 from router.policies import Identity, Policy
-from tests.router.links import BODY, Client, Clients, make, payloads, send, symbols
+from tests.router.links import BODY, MIB, Client, Clients, make, payloads, send, symbols
 from tests.router.test_policies import REFUSED, connect, error, network
 
 DURABLE: dict[str, Any] = {"source": Source("orders", timeout=60)}
@@ -401,6 +401,17 @@ def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> N
         (REFUSED, "user 'mallory' may not read here: neither users nor groups of admin name them")
     }
     assert clients.router.status()["limits"]["refused"] == {"policies": 3}
+
+
+def test_of_unread_output_the_user_who_has_most_loses_first() -> None:
+    clients = network(restricted=False, memory_limit=8 * MIB)
+    alice, first, second = (
+        connect(clients, user, user + str(number)) for number, user in enumerate(("alice", "mallory", "mallory"))
+    )
+    for each, size in ((alice, 4 * MIB), (first, 3 * MIB), (second, 2 * MIB)):
+        each.served.pause_output()
+        each.served.output_waits(size)
+    assert [each.served.closed for each in (alice, first, second)] == [False, True, False]
 
 
 def test_answers_of_the_management_node_come_for_as_long_as_their_reader_may_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,8 @@ REFUSED = "amqp:unauthorized-access"
 ALICE = Identity("alice", ("ops",))
 
 
-def network(*policies: Policy, restricted: bool = True, addresses: tuple[AddressConfig, ...] = ()) -> Clients:
-    config = RouterConfig("a", routers=("a",), addresses=addresses, policies=policies if restricted else None)
+def network(*policies: Policy, restricted: bool = True, **more: Any) -> Clients:
+    config = RouterConfig("a", routers=("a",), policies=policies if restricted else None, **more)
     sasl = server_mechanisms(verify=lambda name, password: name == password)
     router = Router(config, Life(1, 1_000.0, True), wall_us=lambda: 1_000_000, sasl=sasl, token=lambda: "1")
     return Clients(router, 1_000.0)
