@@ -1,8 +1,9 @@
 """Accepts connections of strangers to a listener of HTTP, in bounds.
 
 asyncio's server neither bounds connections nor counts those whose TLS handshake is not over. A connection on which
-somebody has shown a token may be told to be known, and is not among those that are bounded. Handshakes of TLS begin one
-in a turn of the event loop, addresses round robin.
+somebody has shown a token may be told to be known, and is not among those that are bounded, unless file descriptors are
+few: a token that holds as many as there are shuts out no other. Handshakes of TLS begin one in a turn of the event
+loop, addresses round robin.
 
 `application` makes what answers there: the requests that it refuses for their Host come to nothing else. Of a request's
 head `bounded` lets 64 KiB come to it.
@@ -25,9 +26,11 @@ from aiohttp.typedefs import Middleware
 from amqp10.settings import BEFORE_LOGIN
 from onceway.access.fair import ByAddress
 from onceway.base import hosts, waits
-from onceway.base.descriptors import most_strangers, raise_limit
+from onceway.base.descriptors import Descriptors, most_strangers, raise_limit
+from onceway.base.logs import logger
 from onceway.topology import HostPort
 from router.links.crowd import Crowd
+from router.links.limits import Room
 
 MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
 GRACE_S: Final = (
@@ -153,8 +156,10 @@ class _Stranger:
 class Accepting:
     """One listener. `make` makes the protocol of a connection."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, make: Callable[[], asyncio.Protocol], room: Room | None = None) -> None:
+        """room: for those that are no strangers; None: this process's."""
         self._make = make
+        self._room = room or Descriptors(logger("http"), then="connections are closed when others come")
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -180,9 +185,9 @@ class Accepting:
         self._tls = tls
 
     def know(self, transport: asyncio.BaseTransport | None) -> None:
-        """This connection is no stranger's."""
-        if transport is not None and (stranger := self._by_transport.pop(transport, None)) is not None:
-            self._strangers.remove(stranger)
+        """This connection is no stranger's, if there is room for it."""
+        if transport in self._by_transport and not self._room.crowded():
+            self._strangers.remove(self._by_transport.pop(transport))
 
     def stop(self) -> None:
         """Takes no more connections, and ends those whose handshake is not over."""

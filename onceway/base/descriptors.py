@@ -49,10 +49,18 @@ def open_now() -> int:
 
 
 class Descriptors:
-    """Of one process: `router.links.limits.Room`. used, most: how many are open, and may be."""
+    """Of one process: `router.links.limits.Room`. used, most: how many are open, and may be. then: what happens above
+    four fifths, for the log."""
 
-    def __init__(self, log: Log, used: Callable[[], int] = open_now, most: Callable[[], int] = limit) -> None:
+    def __init__(
+        self,
+        log: Log,
+        used: Callable[[], int] = open_now,
+        most: Callable[[], int] = limit,
+        then: str = "clients are refused",
+    ) -> None:
         self._log = log
+        self._then = then
         self._used = used
         self._most = most
         self._told = False
@@ -65,7 +73,7 @@ class Descriptors:
             return False
         if not self._told:
             self._told = True
-            text = "{used} of {most} file descriptors are open: clients are refused until there are fewer"
+            text = f"{{used}} of {{most}} file descriptors are open: {self._then} until there are fewer"
             self._log.warning("descriptors_low", text, used=used, most=most)
         return True
 

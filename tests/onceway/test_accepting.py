@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from amqp10.settings import BEFORE_LOGIN
+from onceway.access import accepting
 from onceway.access.accepting import Accepting, bounded
+from router.links.limits import Room
+from tests.onceway.client.scenes import eventually
 
 
 class Inner(asyncio.Protocol):
@@ -96,6 +99,46 @@ def test_handshakes_begin_one_in_a_turn_and_addresses_are_served_round_robin() -
     order = asyncio.run(go())
     assert order.index("10.0.0.2:1") <= 1
     assert [each for each in order if each.startswith("10.0.0.1")] == ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"]
+
+
+class Crowded:
+    """Room where others have taken what there is."""
+
+    def crowded(self) -> bool:
+        return True
+
+    def full(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("room", [None, Crowded()])
+async def test_who_is_known_is_closed_for_others_only_where_descriptors_are_few(
+    monkeypatch: pytest.MonkeyPatch, room: Room | None
+) -> None:
+    monkeypatch.setattr(accepting, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(accepting, "GRACE_S", 0.0)
+    served: list[Served] = []
+    listener = Accepting(lambda: Served(served), room)
+    host, port = await listener.start(("127.0.0.1", 0))
+    clients = [await asyncio.open_connection(host, port) for _ in range(2)]
+    assert await eventually(lambda: len(listener._by_transport) == 2)
+    for each in served:
+        listener.know(each.transport)
+    clients += [await asyncio.open_connection(host, port) for _ in range(2)]
+    assert await eventually(lambda: len(served) == 4)
+    assert [each.transport.is_closing() for each in served] == [room is not None] * 2 + [False] * 2
+    listener.stop()
+    for _, writer in clients:
+        writer.close()
+
+
+class Served(asyncio.Protocol):
+    def __init__(self, served: list[Served]) -> None:
+        self._served = served
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self._served.append(self)
 
 
 async def test_a_process_that_listens_may_open_as_many_files_as_the_system_lets_it() -> None:
