@@ -30,14 +30,24 @@ def make_directory(path: Path) -> None:
     """Makes a directory, and those above it, where they are not there. OSError if that cannot be done."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
-        each.mkdir(mode=DIRECTORY, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process was there first
+            each.mkdir(mode=DIRECTORY)
+            each.chmod(DIRECTORY)  # an umask such as 0177 takes from its owner what he needs
     path.mkdir(mode=DIRECTORY, exist_ok=True)  # FileExistsError: it is none
 
 
 def open_file(path: str | os.PathLike[str], flags: int) -> int:
     """A descriptor of a file that is made where it is not there. flags: as of `os.open`, beside O_CREAT and
     O_CLOEXEC. OSError if that cannot be done."""
-    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
+    flags |= os.O_CREAT | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | os.O_EXCL, FILE)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        return os.open(path, flags, FILE)
+    os.fchmod(descriptor, FILE)  # an umask may have taken from its owner what he needs
+    return descriptor
 
 
 def make_file(path: str | os.PathLike[str]) -> None:

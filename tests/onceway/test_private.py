@@ -38,9 +38,9 @@ ELSEWHERE = {
 """Where files are made by other means, and why."""
 
 
-@pytest.fixture
-def open_umask() -> Iterator[None]:
-    before = os.umask(0)
+@pytest.fixture(params=[0, 0o177, 0o777], ids=oct)
+def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
     yield
     os.umask(before)
 
@@ -94,14 +94,15 @@ def a_state(directory: Path) -> None:
         os.close(descriptor)
 
 
-@pytest.mark.usefixtures("open_umask")
+@pytest.mark.usefixtures("any_umask")
 @pytest.mark.parametrize("made", [a_store, a_journal, a_member, users, a_state])
-def test_what_is_made_under_an_open_umask_is_for_its_owner_alone(made: Callable[[Path], None], tmp_path: Path) -> None:
+def test_what_is_made_under_any_umask_is_for_its_owner_alone(made: Callable[[Path], None], tmp_path: Path) -> None:
     make_directory(tmp_path / "new" / "data")
     made(tmp_path / "new" / "data")
     paths = list((tmp_path / "new").rglob("*"))
     assert any(path.is_file() for path in paths)
-    assert {str(path): oct(path.stat().st_mode & 0o077) for path in paths} == {str(path): "0o0" for path in paths}
+    expected = {str(path): 0o700 if path.is_dir() else 0o600 for path in paths}
+    assert {str(path): mode_of(path) for path in paths} == expected
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o600, 0), (0o440, 0), (0o640, 0), (0o660, 0), (0o644, 1), (0o602, 1)])
