@@ -273,3 +273,12 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / file.name).write_bytes(b"rubbish")
     with pytest.raises(OutboxError, match="a staged file of an unfinished batch cannot be read"):
         run.payloads()
+
+
+@pytest.mark.parametrize("micros", [-(1 << 63), -(1 << 63) + 1, -1_001, -1_000, -1, 0, 1, 999, 1_000, (1 << 63) - 1])
+def test_a_time_of_any_microseconds_is_rounded_down(micros: int) -> None:
+    cells = {"value": pa.array([b"x"]), "timestamp": pa.array([micros], pa.timestamp("us", "UTC"))}
+    (payload,) = encoding.payloads(pa.record_batch(cells)).to_pylist()
+    properties = Message.decode(payload).properties
+    assert properties is not None
+    assert properties.creation_time == micros // 1_000

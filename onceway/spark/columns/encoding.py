@@ -237,9 +237,10 @@ def _symbols(column: pa.Array) -> pa.Array:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Milliseconds since 1970 (AMQP 1.6.17), rounded down."""
-    instants = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-    values = pc.fill_null(instants.cast(pa.int64()), 0)
+    """Milliseconds since 1970 (AMQP 1.6.17), rounded down, of any number of microseconds that Spark may have."""
+    micros = pc.fill_null(column.cast(pa.int64()), 0)
+    before = pc.subtract(pc.divide(pc.add(micros, 1), 1000), 1)
+    values = pc.if_else(pc.less(micros, 0), before, pc.divide(micros, 1000))
     return pc.if_else(column.is_null(), _NULL, _join(pa.scalar(b"\x83", _BINARY), _big_endian(values, "q")))
 
 
