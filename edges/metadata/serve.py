@@ -208,11 +208,16 @@ class Edge:
 
     def read_again(self) -> None:
         """Follows changed users, policies and certificates; who may not be here any more is sent away."""
-        gone = self.guard.read_again()
+        who_now = self.guard.read_again(self.time())
         for client in list(self.clients):
-            if client.who is not None and client.who.user in gone:
+            if client.who is None:
+                continue
+            who = who_now(client, client.who)
+            if who is None:
                 client.fail(f"user {client.who.user!r:.60} was removed")
-            elif client.query is not None and (refusal := client.may_not("receive")):
+                continue
+            client.who = who
+            if client.query is not None and (refusal := client.may_not("receive")):
                 client.fail(refusal)
 
     # -- for the carriers

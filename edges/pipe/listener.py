@@ -117,12 +117,14 @@ class Listener:
 
     def read_again(self) -> None:
         """Follows changed users, policies and certificates; who may not be here any more is sent away."""
-        gone = self.guard.read_again()
+        who_now = self.guard.read_again(self.time())
         for carrier in list(self._carriers):
             session = carrier.session
-            if session.user in gone and not session.ends:
+            who = who_now(carrier, session.identity)
+            if who is None:
                 session.close(UNAUTHORIZED_ACCESS, f"user {session.user!r:.60} was removed")
                 continue
+            session.connection.groups = who.groups
             for reading in list(session.links.values()):
                 try:
                     self.guard.check(session.identity, "receive", reading.pipe.name)

@@ -111,6 +111,11 @@ def users_gone(before: Authentication | None, after: Authentication | None) -> s
     return set(before.users.by_name) - set(after.users.by_name)
 
 
+def logins_of(own: Authentication | None) -> tuple[object, ...]:
+    """What says who comes in; equal where nobody does otherwise."""
+    return () if own is None else (own.sasl, own.users, own.tokens.content if own.tokens is not None else None)
+
+
 def rights_of(own: Authentication | None, policies: tuple[Policy, ...] | None) -> tuple[object, ...]:
     """What says who may do what; equal where nobody's rights have changed."""
     groups = {} if own is None else {name: user.groups for name, user in own.users.by_name.items()}
@@ -188,6 +193,11 @@ class ClientSasl:
         self._claimed = ""  # who the client says it is
         self._refused = False  # without a look at what it has shown
         self._checking: asyncio.Future[bool] | None = None  # its password
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token has said who it is, and which its groups are."""
+        return self._holder is not None
 
     def gone(self) -> None:
         """The connection is over: nobody waits for an answer."""

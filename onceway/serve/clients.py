@@ -306,11 +306,6 @@ class ClientCarrier(Carrier):
     def left(self) -> None:
         self.failed("TLS", UNSAID)
 
-    @property
-    def has_token(self) -> bool:
-        """Whether user and groups are what a token says, and not the file of users."""
-        return self._ends is not None
-
     def end_after(self, seconds: float) -> None:
         """What the client has shown holds for so long."""
         assert self.client is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from amqp10.sasl import Step
 from onceway.access import authentication, files
-from onceway.access.authentication import Authentication, ClientSasl, users_gone
+from onceway.access.authentication import Authentication, ClientSasl, logins_of, users_gone
 from onceway.access.files import Files
 from onceway.access.readers import Access
 from onceway.access.tls import profile_context
@@ -84,21 +84,31 @@ class Guard:
         self.tls, self.admin_tls = tls, admin_tls
         self.config, self.admin, self.hosts = topology.settings, topology.admin, topology.hosts
 
-    def read_again(self) -> set[str]:
-        """Follows the files, as `onceway reload` does: connections that are there stay. A broken one changes nothing.
-        Returns the users that are gone."""
+    def read_again(self, now: float) -> Callable[[Carrier, Identity], Identity | None]:
+        """Follows the files, as `onceway reload` does: connections that are there stay, but those that have begun to
+        log in where others may now. A broken file changes nothing. Returns what says who a client is now; None: its
+        user is gone."""
         if self._file is None:
-            return set()
+            return lambda carrier, who: who
         before = self._files
         try:
             self._read(self._file)
         except (ConfigError, UsageError) as error:
             not_reloaded(self._log, Path(self._file), error)
-            return set()
+            return lambda carrier, who: who
         self.admission.limits, self.admission.users = self.config.limits, dict(self.config.users)
         lines = files.difference(before, self._files)
         self._log.info("reloaded", "follows {file}, changes: {count}", file=self._file, count=len(lines), changes=lines)
-        return users_gone(before.authentication, self.authentication)
+        if logins_of(before.authentication) != logins_of(self.authentication):
+            self.admission.end_half_open(now)
+        gone, own = users_gone(before.authentication, self.authentication), self.authentication
+
+        def who_now(carrier: Carrier, who: Identity) -> Identity | None:
+            if own is None or carrier.login is None or carrier.login.has_token:
+                return who
+            return None if who.user in gone else Identity(who.user, own.users.groups(who.user))
+
+        return who_now
 
     @property
     def _files(self) -> Files:

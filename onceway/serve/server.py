@@ -25,7 +25,15 @@ from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Hello, Network, Timers
 from mqtt import Reason
-from onceway.access.authentication import Authentication, ClientSasl, everybody, groups_of, rights_of, users_gone
+from onceway.access.authentication import (
+    Authentication,
+    ClientSasl,
+    everybody,
+    groups_of,
+    logins_of,
+    rights_of,
+    users_gone,
+)
 from onceway.access.network_key import read_trunk_key
 from onceway.base import waits
 from onceway.base.descriptors import Descriptors
@@ -192,16 +200,19 @@ class RouterServer:
     ) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
         are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
-        are gone. Nobody waits for what these have subscribed to, nor for what users may not receive any more."""
+        are gone, and those that have begun to log in where others may now. Nobody waits for what users that are gone
+        have subscribed to, nor for what users may not receive any more."""
         self._tls = tls or self._tls
         self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
         policies, gone = self.config.policies, users_gone(before, authentication)
         carriers = self._carriers.values()
-        with_token = {each.carried for each in carriers if isinstance(each, ClientCarrier) and each.has_token}
+        with_token = {each.carried for each in carriers if each.login is not None and each.login.has_token}
         clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
         for connection in [each for each in clients if each.user in gone and each not in with_token]:
             self.close_client(connection, f"user {connection.user!r:.60} was removed")
+        if logins_of(before) != logins_of(authentication):
+            self.router.admission.end_half_open(self.time())
         if authentication is not None:
             users = authentication.users
             self.router.regroup({name: users.groups(name) for name in users.by_name}, with_token)

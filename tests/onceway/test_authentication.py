@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
 
 import onceway
+from amqp10.frames import SASL_HEADER
 from onceway.access.authentication import user_of
 from onceway.access.certificates import end_point
 from onceway.access.users import User, Users, load_users, store_users, with_password
@@ -132,6 +134,26 @@ def test_a_reload_brings_new_users_and_sends_away_those_that_are_gone(tmp_path: 
         assert f"sasl.users: {guarded.users} is no file of users: line 1" in guarded.reload()
         async with guarded.connect(guarded.url[0]) as connection:  # as before
             assert connection.router == "a"
+
+    guarded.play(story)
+
+
+def test_who_has_begun_to_log_in_begins_anew_where_others_may_now(tmp_path: Path) -> None:
+    """What is under way knows the users of before: one that is removed would come in and stay."""
+    guarded = Guarded(tmp_path)
+
+    async def story() -> None:
+        place = urlsplit(guarded.plain[0])
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(SASL_HEADER)
+        assert await reader.readexactly(len(SASL_HEADER)) == SASL_HEADER
+        assert guarded.reload() == ""
+        assert await reader.readexactly(4), "the mechanisms, as nothing has changed"
+        users = load_users(guarded.users)
+        store_users(guarded.users, Users({**users.by_name, "bob": User(with_password("builder"))}, users.secret))
+        assert guarded.reload() == ""
+        await reader.read()  # to its end
+        writer.close()
 
     guarded.play(story)
 

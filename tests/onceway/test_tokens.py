@@ -231,10 +231,8 @@ def test_clients_come_in_with_tokens_and_stay_until_they_expire(
             assert guarded.reload() == ""  # the token holds, not the file of users
             await connection.publisher("orders", name="another")
             for wrong in (issuer.token(lasts_s=-60), issuer.token(aud="shop"), Issuer().token(), "x"):
-                began = time.monotonic()
                 with pytest.raises(AuthenticationFailed, match="the server refused OAUTHBEARER"):
                     await connect(wrong)
-                assert time.monotonic() - began < 1.0
             lost: asyncio.Queue[str] = asyncio.Queue()
 
             def report(event: onceway.Report) -> None:
