@@ -325,8 +325,9 @@ class Router(BaseRouter):
         """Unread output has filled the memory limit: of the user with the most of it, drop the connection that has
         most, without an error, as the client would not read it."""
         self.admission.count_refusal(MEMORY)
+        everybody: list[ClientConnection | MqttConnection] = [*self.connections, *self.mqtt.connections]
         by_user: dict[str, list[ClientConnection | MqttConnection]] = {}
-        for each in (*self.connections, *self.mqtt.connections):
+        for each in everybody:
             by_user.setdefault(each.user or NETWORK, []).append(each)
         clients = max(by_user.values(), key=lambda theirs: sum(each.unread_bytes for each in theirs))
         most = max(clients, key=lambda connection: connection.unread_bytes)
