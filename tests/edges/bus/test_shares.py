@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,29 +55,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def with_store(path: Path, test: Callable[[Store], Awaitable[None]]) -> None:
-    async def go() -> None:
-        store = open_store(str(path / "store"))
-        await test(store)
-        await store.close()
-
-    asyncio.run(go())
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Store]:
+    store = open_store(str(path / "store"))
+    yield store
+    await store.close()
 
 
-def test_edges_share_the_slots_evenly_and_one_has_the_network(clock: Clock, tmp_path: Path) -> None:
-    async def test(store: Store) -> None:
+async def test_edges_share_the_slots_evenly_and_one_has_the_network(clock: Clock, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         edges = [clock.start(Shares(store, name)) for name in "ab"]
         await clock.until(clock.now + 5)
         assert sorted(len(edge.held - {NETWORK}) for edge in edges) == [SLOTS // 2, SLOTS // 2]
         assert [NETWORK in edge.held for edge in edges].count(True) == 1
         assert not edges[0].held & edges[1].held
 
-    with_store(tmp_path, test)
-
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.25, 0.4])
-def test_within_5_s_of_its_death_others_have_the_roles_of_an_edge(clock: Clock, tmp_path: Path, phase: float) -> None:
-    async def test(store: Store) -> None:
+async def test_within_5_s_of_its_death_others_have_the_roles_of_an_edge(
+    clock: Clock, tmp_path: Path, phase: float
+) -> None:
+    async with opened(tmp_path) as store:
         dying = clock.start(Shares(store, "a"))
         await clock.until(clock.now + phase)
         living = [clock.start(Shares(store, name)) for name in "bc"]
@@ -88,11 +87,9 @@ def test_within_5_s_of_its_death_others_have_the_roles_of_an_edge(clock: Clock, 
         assert roles <= living[0].held | living[1].held
         assert len(living[0].held | living[1].held) == SLOTS + 1
 
-    with_store(tmp_path, test)
 
-
-def test_an_edge_that_was_held_up_writes_nothing_in_roles_that_others_have(clock: Clock, tmp_path: Path) -> None:
-    async def test(store: Store) -> None:
+async def test_an_edge_that_was_held_up_writes_nothing_in_roles_that_others_have(clock: Clock, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         a, b = Shares(store, "a"), Shares(store, "b")
         clock.start(a)
         clock.start(b)
@@ -111,11 +108,9 @@ def test_an_edge_that_was_held_up_writes_nothing_in_roles_that_others_have(clock
         await clock.until(clock.now + 5)
         assert not a.held & b.held
 
-    with_store(tmp_path, test)
 
-
-def test_an_edge_that_the_network_does_not_hear_says_so_and_gives_its_role_to_another(tmp_path: Path) -> None:
-    async def test(store: Store) -> None:
+async def test_an_edge_that_the_network_does_not_hear_says_so_and_gives_its_role_to_another(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         a, b = Shares(store, "a"), Shares(store, "b")
         await a.tick(connected=True, idle=lambda _: True)
         await a.say_attached()
@@ -126,8 +121,6 @@ def test_an_edge_that_the_network_does_not_hear_says_so_and_gives_its_role_to_an
         await a.tick(connected=False, idle=lambda _: True)
         await b.tick(connected=True, idle=lambda _: True)
         assert (NETWORK in a.held, NETWORK in b.held) == (False, True)
-
-    with_store(tmp_path, test)
 
 
 def test_the_slot_of_a_subscriber_is_a_role() -> None:

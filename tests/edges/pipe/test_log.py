@@ -15,7 +15,7 @@ from amqp10.errors import DecodeError
 from amqp10.sections import Message
 from edges.pipe import log as log_module
 from edges.pipe.listener import Listener
-from edges.pipe.log import REPLICATED_BEHIND, PipeLog, open_log
+from edges.pipe.log import REPLICATED_BEHIND, PipeLog
 from edges.pipe.messages import (
     POSITION_ANNOTATION,
     Entry,
@@ -27,12 +27,10 @@ from edges.pipe.messages import (
     with_position,
 )
 from edges.pipe.serve import PipeError, PipePlan, StoredPipe
-from edges.store import Batch, Committed, StoreFull, open_store
-from onceway.base.logs import logger
+from edges.store import Batch, Committed, StoreFull
 from onceway.client.bodies import encode_body
+from tests.edges.pipe.opened import LOG, ignored, opened
 from tests.serving import until
-
-LOG = logger("pipe")
 
 
 def entry(body: bytes, position: int = 0) -> Entry:
@@ -91,24 +89,10 @@ def test_an_entry_of_the_log_is_read_as_it_was_written() -> None:
     assert decode_entry(encode_entry(3, 7, one)) == (3, 7, one)
 
 
-def in_store(path: Path, work: Any) -> None:
-    async def go() -> None:
-        store = open_store(str(path / "store"))
-        try:
-            log = await open_log(store, "jobs", "s", "s", LOG)
-            await work(log)
-            await log.close()
-        finally:
-            await store.close()
-
-    asyncio.run(go())
-
-
-def test_a_log_that_is_opened_again_knows_its_records_and_deliveries(tmp_path: Path) -> None:
-    async def first(log: PipeLog) -> None:
+async def test_a_log_that_is_opened_again_knows_its_records_and_deliveries(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
         await log.append([entry(b"a", 0), entry(b"b", 1)])
-
-    async def second(log: PipeLog) -> None:
+    async with opened(tmp_path) as log:
         assert (log.next, log.visible) == (2, 2)
         assert not log.knows(b"tag b", 12345)  # a client that uses its tag again
         for _ in range(2):  # as often as it comes
@@ -117,27 +101,19 @@ def test_a_log_that_is_opened_again_knows_its_records_and_deliveries(tmp_path: P
         assert not log.knows(b"tag b", entry(b"b").check)
         assert log.knows(b"tag a", entry(b"a").check)
 
-    in_store(tmp_path, first)
-    in_store(tmp_path, second)
 
-
-def test_a_primary_that_starts_again_knows_about_how_far_all_stores_are(tmp_path: Path) -> None:
-    async def first(log: PipeLog) -> None:
+async def test_a_primary_that_starts_again_knows_about_how_far_all_stores_are(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
         for _ in range(20):
             await log.append([entry(b"a")] * 300)
             log.state.replicated = log.next  # as when all stores have accepted it
-
-    async def second(log: PipeLog) -> None:
+    async with opened(tmp_path) as log:
         assert 6000 - REPLICATED_BEHIND - 300 <= log.state.replicated <= 6000
 
-    in_store(tmp_path, first)
-    in_store(tmp_path, second)
 
-
-def test_only_the_last_deliveries_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_last_deliveries_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edges.pipe.log.REMEMBERED", 2)
-
-    async def work(log: PipeLog) -> None:
+    async with opened(tmp_path) as log:
         await log.append([entry(b"a", 0), entry(b"b", 1)])
         await log.append([entry(b"a", 2)])  # with the tag of the first
         assert log.knows(b"tag a", entry(b"a").check)
@@ -147,8 +123,6 @@ def test_only_the_last_deliveries_are_remembered(tmp_path: Path, monkeypatch: py
             Entry(b"2", b"tag a", entry(b"a").check),
             Entry(b"3", b"tag c", entry(b"c").check),
         ]
-
-    in_store(tmp_path, work)
 
 
 class Deliveries(dict[int, tuple[bytes, int]]):
@@ -166,23 +140,20 @@ class Deliveries(dict[int, tuple[bytes, int]]):
     keys = values = items = __iter__  # type: ignore[assignment]
 
 
-def test_to_forget_a_delivery_costs_one_look_however_many_were_forgotten_before(
+async def test_to_forget_a_delivery_costs_one_look_however_many_were_forgotten_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edges.pipe.log.REMEMBERED", 100)
-
-    async def work(log: PipeLog) -> None:
+    async with opened(tmp_path) as log:
         kept = log.deliveries = Deliveries()
         for number in range(200):
             await log.append([entry(b"%d %d" % (number, of)) for of in range(10)] + [Entry(control(dropped=0))])
         assert len(kept) == len(log.unaccepted) == 100
         assert kept.looked_up < 2200  # a look for each record, also for those that have no delivery
 
-    in_store(tmp_path, work)
 
-
-def test_content_from_before_a_reset_stays_while_somebody_reads_it(tmp_path: Path) -> None:
-    async def work(log: PipeLog) -> None:
+async def test_content_from_before_a_reset_stays_while_somebody_reads_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
         log.cursors[log] = 0
         await log.append([entry(b"a", 0), entry(b"b", 1)])
         await log.append([Entry(control(reset="x", removed=2)), entry(b"c", 3)])
@@ -194,31 +165,25 @@ def test_content_from_before_a_reset_stays_while_somebody_reads_it(tmp_path: Pat
         await log.trim()
         assert await log.first() == 2  # the reset itself
 
-    in_store(tmp_path, work)
 
-
-def test_a_store_that_begins_anew_goes_on_at_the_pipes_positions(tmp_path: Path) -> None:
-    async def work(log: PipeLog) -> None:
+async def test_a_store_that_begins_anew_goes_on_at_the_pipes_positions(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
         await log.append([entry(b"old", 0)])
         await log.begin_anew(100, [], 0)
         await log.append([entry(b"a", 100)])
         log.show(log.next)
         assert (await log.chunk(100)).payloads == [entry(b"a", 100).record]
         assert not log.knows(b"tag old", entry(b"old").check)
-
-    async def again(log: PipeLog) -> None:
+    async with opened(tmp_path) as log:
         assert (log.next, log.state.start, await log.first()) == (101, 100, 100)
 
-    in_store(tmp_path, work)
-    in_store(tmp_path, again)
 
-
-def test_a_full_disk_is_waited_for(
+async def test_a_full_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(log_module, "FULL_RETRY_S", 0)
-
-    async def work(log: PipeLog) -> None:
+    caplog.set_level("INFO", "onceway")
+    async with opened(tmp_path) as log:
         commit, stream = log.store.commit, log.stream
         refusals = 0
 
@@ -237,22 +202,16 @@ def test_a_full_disk_is_waited_for(
         assert await log.store.bounds(stream) == (1, 1)
         assert (log.next, log.state.life) == (100, 1)
 
-    with caplog.at_level("INFO", "onceway"):
-        in_store(tmp_path, work)
     assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"] * 2  # once, not at each attempt
 
 
-def stored(log: PipeLog) -> StoredPipe:
-    """The pipe jobs of the one store s, which asks nobody."""
-
-    def connect(*arguments: Any) -> Any:
-        raise AssertionError(arguments)
-
-    return StoredPipe("s", PipePlan("jobs", (("s", ""),)), log, connect, Listener("s", {}, connect, LOG), LOG)
+def stored(log: PipeLog, *others: tuple[str, str]) -> StoredPipe:
+    """The pipe jobs of the store s."""
+    return StoredPipe("s", PipePlan("jobs", (("s", ""), *others)), log, "", Listener("s", {}, ignored, LOG), LOG)
 
 
-def test_a_store_that_gives_up_waiting_for_another_is_fenced_again(tmp_path: Path) -> None:
-    async def work(log: PipeLog) -> None:
+async def test_a_store_that_gives_up_waiting_for_another_is_fenced_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
         pipe = stored(log)
         given_up, ended = asyncio.Event(), asyncio.Event()
 
@@ -273,8 +232,6 @@ def test_a_store_that_gives_up_waiting_for_another_is_fenced_again(tmp_path: Pat
         with pytest.raises(PipeError, match="promoted meanwhile"):
             await asking
 
-    in_store(tmp_path, work)
-
 
 class Received:
     """What a store receives of the topic jobs.log."""
@@ -290,30 +247,18 @@ class Received:
         pass
 
 
-def test_nobody_sees_what_an_old_primary_has_not_got_to_all_stores(tmp_path: Path) -> None:
-    plan = PipePlan("jobs", (("s", "amqp://127.0.0.1:1"), ("t", "amqp://127.0.0.1:2")))
-
-    def at_s(log: PipeLog) -> StoredPipe:
-        listener = Listener("s", {}, nobody, LOG)
-        return StoredPipe("s", plan, log, "", listener, LOG)
-
-    async def nobody(name: str, command: str) -> None:
-        raise AssertionError
-
-    async def fenced(log: PipeLog) -> None:
-        pipe = at_s(log)
+async def test_nobody_sees_what_an_old_primary_has_not_got_to_all_stores(tmp_path: Path) -> None:
+    other = ("t", "amqp://127.0.0.1:2")
+    async with opened(tmp_path) as log:
+        pipe = stored(log, other)
         await log.append([entry(b"a", 0), entry(b"b", 1)], replicated=1)
         log.show(1)
         await pipe.fence(epoch_of(2, "t"))
         batch = Received((epoch_of(1, "s"), 1, entry(b"b", 1)))
         await pipe.read_log(batch)
         assert (batch.rejected, log.visible) == ([0], 1)
-
-    async def promoted_again(log: PipeLog) -> None:
-        pipe = at_s(log)
+    async with opened(tmp_path) as log:
+        pipe = stored(log, other)
         assert (log.next, log.visible) == (2, 1)
         await pipe.promote(epoch_of(3, "s"), [])
         assert log.state.replicated == 1  # so that b is published again, before the promotion
-
-    in_store(tmp_path, fenced)
-    in_store(tmp_path, promoted_again)

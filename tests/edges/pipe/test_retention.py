@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,19 @@ import pytest
 
 from edges.pipe import PipeDropped, Reader, pull, push
 from edges.pipe.listener import Listener
-from edges.pipe.log import SLACK, PipeLog, open_log
+from edges.pipe.log import SLACK, PipeLog
 from edges.pipe.messages import Entry, control, with_position
 from edges.pipe.serve import PipePlan, StoredPipe
-from edges.store import Batch, Committed, Retention, Store, StoreFull
-from edges.store.embedded import EmbeddedStore
-from onceway.base.logs import logger
+from edges.store import Batch, Committed, Retention, StoreFull
 from onceway.client import delivery
 from onceway.client.bodies import encode_body
 from tests.cli.conftest import called
 from tests.edges.pipe.conftest import PipeNetworks
+from tests.edges.pipe.opened import LOG, ignored, leave, listen, opened, write
 from tests.serving import until
 
-LOG = logger("pipe")
 HOUR_US = 3_600_000_000
 CREDIT = 8192
-
-
-async def commands(pipe: str, text: str) -> None:
-    raise AssertionError(text)
 
 
 class Clock:
@@ -38,23 +31,6 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_us
-
-
-@contextlib.asynccontextmanager
-async def opened(path: Path, clock: Clock | None = None) -> AsyncIterator[PipeLog]:
-    store: Store = EmbeddedStore(path / "store", wall_us=clock or Clock())
-    try:
-        log = await open_log(store, "jobs", "s", "s", LOG)
-        yield log
-        await log.close()
-    finally:
-        await store.close()
-
-
-async def write(log: PipeLog, count: int, size: int = 100) -> None:
-    end = log.next + count
-    await log.append([Entry(with_position(encode_body(b"x" * size), at)) for at in range(log.next, end)])
-    log.show(log.next)
 
 
 async def drop(log: PipeLog, keep: Retention) -> int:
@@ -69,7 +45,7 @@ async def drop(log: PipeLog, keep: Retention) -> int:
 
 async def test_what_is_older_is_dropped_and_no_more(tmp_path: Path) -> None:
     clock = Clock()
-    async with opened(tmp_path, clock) as log:
+    async with opened(tmp_path, wall_us=clock) as log:
         for _ in range(100):  # a message each hour
             await write(log, 1)
             clock.now_us += HOUR_US
@@ -118,14 +94,14 @@ async def test_a_full_disk_that_pushes_wait_for_gets_room_from_retention_and_fro
 
     clock, held = Clock(), 0
     monkeypatch.setattr("edges.store.embedded.room", lambda path, reserve: 9 - held)
-    async with opened(tmp_path, clock) as log, asyncio.TaskGroup() as tasks:
+    async with opened(tmp_path, wall_us=clock) as log, asyncio.TaskGroup() as tasks:
         await write(log, 10)
         held = 10
         with pytest.raises(StoreFull):
             await log.append([Entry(with_position(encode_body(b"x"), 10))], waits=False)
         clock.now_us += 2 * HOUR_US
         plan = PipePlan("jobs", (("s", ""),), Retention(age_s=3600))
-        pipe = StoredPipe("s", plan, log, nobody, Listener("s", {}, commands, LOG), LOG)
+        pipe = StoredPipe("s", plan, log, nobody, Listener("s", {}, ignored, LOG), LOG)
         taking = tasks.create_task(pipe._take_all(batches(), None))
         await until(lambda: log.state.start == 10, "what is old is dropped")
         await log.trim()
@@ -210,21 +186,17 @@ async def test_a_reader_that_is_overtaken_gets_an_error_or_the_first_there_is(
 ) -> None:
     async with opened(tmp_path) as log:
         await write(log, 3 * CREDIT)  # more than the reader takes at once
-        listener = Listener("s", {"jobs": log}, commands, LOG)
-        port = await listener.start("127.0.0.1", 0)
+        listener, port = await listen(log)
         reader = Reader("jobs", stores=f"amqp://127.0.0.1:{port}", if_gone=if_gone)  # type: ignore[arg-type]
         async with reader:
             batches = reader.batches(until=3 * CREDIT)
             seen = [each.position for each in await anext(batches)]
             if not connected:
-                links = [task for carrier in listener._carriers for task in carrier.session.tasks]
-                await listener.stop()
-                await asyncio.wait(links, timeout=60)
+                await leave(listener)
             await log.append([Entry(control(dropped=3 * CREDIT - 10))])
             log.show(log.next)
             if not connected:
-                listener = Listener("s", {"jobs": log}, commands, LOG)
-                await listener.start("127.0.0.1", port)
+                listener, _ = await listen(log, port)
             if if_gone == "first":
                 seen += [each.position async for batch in batches for each in batch]
                 assert seen[-10:] == list(range(3 * CREDIT - 10, 3 * CREDIT))
@@ -244,8 +216,8 @@ async def test_a_reader_chooses_what_a_position_means_that_is_gone(tmp_path: Pat
         await write(log, 10)
         await log.append([Entry(control(dropped=4))])
         log.show(log.next)
-        listener = Listener("s", {"jobs": log}, commands, LOG)
-        stores = f"amqp://127.0.0.1:{await listener.start('127.0.0.1', 0)}"
+        listener, port = await listen(log)
+        stores = f"amqp://127.0.0.1:{port}"
         for start, if_gone in ((2, None), (2, "first"), (None, "error"), (4, "error")):
             found = [each.position async for each in pull("jobs", stores=stores, start=start, if_gone=if_gone)]  # type: ignore[arg-type]
             assert found == [4, 5, 6, 7, 8, 9]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from edges.store import Batch, Committed, Store, open_store
 from tests.edges.store.postgres import Server
 from tests.edges.store.served import Served
 
-With = Callable[[Callable[[Store], Awaitable[None]]], None]
+Opened = Callable[[], AbstractAsyncContextManager[Store]]
 
 
 @pytest.fixture(scope="session")
@@ -64,20 +64,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def with_store(place: str) -> With:
-    """Runs a coroutine function with an open store; called again, with the same store opened again."""
+def opened_store(place: str) -> Opened:
+    """An open store; called again, the same store opened again."""
 
-    def run(test: Callable[[Store], Awaitable[None]]) -> None:
-        async def go() -> None:
-            store = open_store(place)
-            try:
-                await test(store)
-            finally:
-                await store.close()
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Store]:
+        store = open_store(place)
+        try:
+            yield store
+        finally:
+            await store.close()
 
-        asyncio.run(go())
-
-    return run
+    return opened
 
 
 async def append(store: Store, stream: str, *payloads: bytes) -> Committed:

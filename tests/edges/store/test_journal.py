@@ -19,7 +19,7 @@ from edges.store.journal import StoreJournal
 from onceway.client.bodies import read_body
 from onceway.client.journal import SubscriberRecord
 from onceway.errors import JournalCorrupt, JournalFull, JournalLocked
-from tests.edges.store.conftest import With
+from tests.edges.store.conftest import Opened
 from tests.edges.store.postgres import Server
 from tests.edges.store.served import Loop
 from tests.live import ROOT, LiveNetwork, dying_with_us, wait_until
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-class Opened:
+class Life:
     """A life of a client: its store, its journal, and a way to wait for it."""
 
     def __init__(self, loop: Loop, place: str) -> None:
@@ -84,14 +84,14 @@ class Opened:
 
 
 @pytest.fixture
-def opened(place: str) -> Iterator[Callable[[], Opened]]:
+def opened(place: str) -> Iterator[Callable[[], Life]]:
     loop = Loop()
-    lives: list[Opened] = []
+    lives: list[Life] = []
 
-    def open_again() -> Opened:
+    def open_again() -> Life:
         if lives:
             lives.pop().close()
-        lives.append(Opened(loop, place))
+        lives.append(Life(loop, place))
         return lives[-1]
 
     yield open_again
@@ -103,8 +103,10 @@ async def flush(journal: StoreJournal) -> None:
     await asyncio.to_thread(journal.close)
 
 
-def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_changes_anything(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_changes_anything(
+    opened_store: Opened,
+) -> None:
+    async with opened_store() as store:
         old = await StoreJournal.of(store)
         old.open("c", lambda: None)
         subscriber = old.subscriber("a", "s")
@@ -121,11 +123,9 @@ def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_chan
         assert await store.read("stream", 0) == []
         await flush(new)
 
-    with_store(test)
 
-
-def test_another_containers_journal_and_damage_are_refused_by_name(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_another_containers_journal_and_damage_are_refused_by_name(opened_store: Opened) -> None:
+    async with opened_store() as store:
         journal = await StoreJournal.of(store)
         journal.open("c", lambda: None)
         journal.publisher("a", "p").publish(0, [b"one", b"two"])
@@ -141,13 +141,14 @@ def test_another_containers_journal_and_damage_are_refused_by_name(with_store: W
         with pytest.raises(JournalCorrupt, match="the row of messages from 0 on is damaged"):
             journal.publisher("a", "p")
 
-    with_store(test)
 
-
-def test_a_full_store_stops_the_journal_and_has_nothing_of_what_it_refused(
-    with_store: With, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_store_stops_the_journal_and_has_nothing_of_what_it_refused(
+    opened_store: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(store: Store) -> None:
+    def refuse(store: EmbeddedStore, batch: Batch) -> None:
+        raise StoreFull("full")
+
+    async with opened_store() as store:
         journal = await StoreJournal.of(store)
         journal.open("c", lambda: None)
         publisher = journal.publisher("a", "p")
@@ -159,11 +160,6 @@ def test_a_full_store_stops_the_journal_and_has_nothing_of_what_it_refused(
             with pytest.raises(JournalFull, match="full; nothing confirmed is lost"):
                 await flush(journal)
         assert len(await store.scan("journal/publications/")) == 1
-
-    def refuse(store: EmbeddedStore, batch: Batch) -> None:
-        raise StoreFull("full")
-
-    with_store(test)
 
 
 EDGE = """
@@ -190,7 +186,7 @@ asyncio.run(go(*sys.argv[1:]))
 def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_order(
     live_network: Callable[..., LiveNetwork],
     place: str,
-    with_store: With,
+    opened_store: Opened,
     request: pytest.FixtureRequest,
 ) -> None:
     database: Server | None = request.getfixturevalue("postgres") if place.startswith("postgresql:") else None
@@ -243,14 +239,15 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
     assert not publishing.is_alive()
     kill(last, 0)
 
-    async def look(store: Store) -> None:
-        end = (await store.bounds("kept")).next
-        assert end == sent > 100
-        position = 0
-        while position < end:
-            for record in await store.read("kept", position):
-                assert read_body(record.payload) == b"%d" % record.position
-                position += 1
+    async def look() -> None:
+        async with opened_store() as store:
+            end = (await store.bounds("kept")).next
+            assert end == sent > 100
+            position = 0
+            while position < end:
+                for record in await store.read("kept", position):
+                    assert read_body(record.payload) == b"%d" % record.position
+                    position += 1
 
-    with_store(look)
+    asyncio.run(look())
     wait_until(lambda: all(not router.leftovers() for router in network), "nothing left behind")

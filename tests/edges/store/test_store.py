@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 
 from edges.store import NAME_OCTETS, Batch, Bounds, Conflict, Retention, Store, StoreError, embedded, open_store
-from tests.edges.store.conftest import With, append
+from tests.edges.store.conftest import Opened, append
 
 
-def test_positions_go_up_from_0_in_each_stream(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_positions_go_up_from_0_in_each_stream(opened_store: Opened) -> None:
+    async with opened_store() as store:
         assert (await append(store, "a", b"1", b"2")).positions == {"a": range(2)}
         assert (await append(store, "b", b"x")).positions == {"b": range(1)}
         assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
@@ -27,27 +27,21 @@ def test_positions_go_up_from_0_in_each_stream(with_store: With) -> None:
         assert await store.read("none", 0) == []
         assert await store.read("a", 3) == []
 
-    with_store(test)
 
-
-def test_what_was_committed_is_there_when_it_is_opened_again(with_store: With) -> None:
-    async def first(store: Store) -> None:
+async def test_what_was_committed_is_there_when_it_is_opened_again(opened_store: Opened) -> None:
+    async with opened_store() as store:
         batch = Batch()
         batch.append("a", [b"1", b"", b"3"])
         batch.put("key", b"value")
         await store.commit(batch)
-
-    async def second(store: Store) -> None:
+    async with opened_store() as store:
         assert [record.payload for record in await store.read("a", 0)] == [b"1", b"", b"3"]
         assert await store.get("key") == b"value"
         assert (await append(store, "a", b"4")).positions == {"a": range(3, 4)}
 
-    with_store(first)
-    with_store(second)
 
-
-def test_a_batch_with_another_value_than_expected_changes_nothing(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_batch_with_another_value_than_expected_changes_nothing(opened_store: Opened) -> None:
+    async with opened_store() as store:
         batch = Batch()
         batch.expect("leader", None)
         batch.put("leader", b"me")
@@ -65,11 +59,11 @@ def test_a_batch_with_another_value_than_expected_changes_nothing(with_store: Wi
         assert await store.get("leader") is None
         assert await store.bounds("a") == Bounds(0, 1)
 
-    with_store(test)
 
-
-def test_commits_that_are_not_awaited_happen_in_order_and_a_conflict_spoils_no_other(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_commits_that_are_not_awaited_happen_in_order_and_a_conflict_spoils_no_other(
+    opened_store: Opened,
+) -> None:
+    async with opened_store() as store:
         answers = []
         for number in range(500):
             batch = Batch()
@@ -85,15 +79,12 @@ def test_commits_that_are_not_awaited_happen_in_order_and_a_conflict_spoils_no_o
             range(at, at + 1) for at in range(len(good))
         ]
 
-    with_store(test)
 
-
-def test_a_commit_that_has_time_is_written_before_the_next_one_or_when_somebody_hurries(
-    with_store: With, monkeypatch: pytest.MonkeyPatch
+async def test_a_commit_that_has_time_is_written_before_the_next_one_or_when_somebody_hurries(
+    opened_store: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "WITH_NEXT_S", 3600.0)
-
-    async def test(store: Store) -> None:
+    async with opened_store() as store:
         async with asyncio.timeout(30):
             batch = Batch()
             batch.append("a", [b"1"])
@@ -111,11 +102,9 @@ def test_a_commit_that_has_time_is_written_before_the_next_one_or_when_somebody_
             await store.close()
             assert (await last).positions == {"a": range(3, 4)}
 
-    with_store(test)
 
-
-def test_reads_end_where_their_bounds_are_and_give_one_record_at_least(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_reads_end_where_their_bounds_are_and_give_one_record_at_least(opened_store: Opened) -> None:
+    async with opened_store() as store:
         await append(store, "a", *(b"%04d" % number for number in range(2500)))
         await append(store, "a", b"x" * 5000, b"y")
         assert [record.position for record in await store.read("a", 999, records=3)] == [999, 1000, 1001]
@@ -124,11 +113,9 @@ def test_reads_end_where_their_bounds_are_and_give_one_record_at_least(with_stor
         assert [len(record.payload) for record in await store.read("a", 2500, octets=100)] == [5000]
         assert [record.position for record in await store.read("a", 1, records=5000)] == list(range(1, 2502))
 
-    with_store(test)
 
-
-def test_a_trim_says_how_much_it_removed_and_positions_go_on(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_trim_says_how_much_it_removed_and_positions_go_on(opened_store: Opened) -> None:
+    async with opened_store() as store:
         await append(store, "a", *(b"%d" % number for number in range(1500)))
         batch = Batch()
         batch.trim("a", 1200)
@@ -144,17 +131,12 @@ def test_a_trim_says_how_much_it_removed_and_positions_go_on(with_store: With) -
         batch = Batch()
         batch.trim("none")
         assert (await store.commit(batch)).removed == {"none": 0}
-
-    with_store(test)
-
-    async def again(store: Store) -> None:
+    async with opened_store() as store:
         assert await store.bounds("a") == Bounds(1500, 1501)
 
-    with_store(again)
 
-
-def test_keys_are_found_by_their_prefix_in_order(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_keys_are_found_by_their_prefix_in_order(opened_store: Opened) -> None:
+    async with opened_store() as store:
         batch = Batch()
         for key in ("b/2", "a", "b/10", "b%", "b", "c", "b/é"):
             batch.put(key, key.encode())
@@ -164,30 +146,23 @@ def test_keys_are_found_by_their_prefix_in_order(with_store: With) -> None:
         assert len(await store.scan("")) == 7
         assert await store.scan("d") == []
 
-    with_store(test)
 
-
-def test_values_and_records_are_any_octets_and_names_are_long_text(with_store: With) -> None:
+async def test_values_and_records_are_any_octets_and_names_are_long_text(opened_store: Opened) -> None:
     octets = bytes(range(256)) * 3
     name = "é\ud7ff😀" + "'%?\\\n" * 150
     name += "n" * (NAME_OCTETS - len(name.encode()))
-
-    async def test(store: Store) -> None:
+    async with opened_store() as store:
         batch = Batch()
         for key in (name, "", "empty"):
             batch.put(key, octets if key else b"")
             batch.append(key, [octets, b"", b"\0"])
         await store.commit(batch)
-
-    async def again(store: Store) -> None:
+    async with opened_store() as store:
         for key in (name, "", "empty"):
             assert await store.get(key) == (octets if key else b"")
             assert [record.payload for record in await store.read(key, 0)] == [octets, b"", b"\0"]
         assert [key for key, _ in await store.scan(name[:500])] == [name]
         assert await store.streams() == ["", "empty", name]
-
-    with_store(test)
-    with_store(again)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "n" * (NAME_OCTETS + 1), "é" * 501, "\ud800"])
@@ -206,8 +181,8 @@ def test_a_name_that_not_every_store_can_keep_is_refused_where_it_is_given(name:
     assert batch == Batch()
 
 
-def test_who_waits_for_a_position_is_woken_when_it_is_there(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_who_waits_for_a_position_is_woken_when_it_is_there(opened_store: Opened) -> None:
+    async with opened_store() as store:
         early = asyncio.ensure_future(store.grown("a", 0))
         late = asyncio.ensure_future(store.grown("a", 2))
         await append(store, "a", b"1", b"2")
@@ -221,11 +196,9 @@ def test_who_waits_for_a_position_is_woken_when_it_is_there(with_store: With) ->
         gone.cancel()
         await append(store, "a", b"4")
 
-    with_store(test)
 
-
-def test_a_position_is_found_by_time(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_position_is_found_by_time(opened_store: Opened) -> None:
+    async with opened_store() as store:
         await append(store, "a", b"1", b"2")
         await append(store, "a", b"3")
         records = await store.read("a", 0)
@@ -236,11 +209,9 @@ def test_a_position_is_found_by_time(with_store: With) -> None:
         assert await store.position_at("a", times[2] + 1) == 3
         assert await store.position_at("none", 0) == 0
 
-    with_store(test)
 
-
-def test_a_stream_is_held_to_its_size(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_stream_is_held_to_its_size(opened_store: Opened) -> None:
+    async with opened_store() as store:
         batch = Batch()
         batch.keep("a", Retention(octets=300_000))
         await store.commit(batch)
@@ -251,13 +222,12 @@ def test_a_stream_is_held_to_its_size(with_store: With) -> None:
         assert 70 < bounds.first < 72
         assert [record.position for record in await store.read("a", 0)] == list(range(bounds.first, 100))
 
-    with_store(test)
 
-
-def test_much_that_is_more_than_the_size_is_removed_in_steps(with_store: With, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_much_that_is_more_than_the_size_is_removed_in_steps(
+    opened_store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("edges.store.embedded.HELD_OCTETS", 50_000)
-
-    async def test(store: Store) -> None:
+    async with opened_store() as store:
         for _ in range(50):
             await append(store, "a", bytes(10_000))
         batch = Batch()
@@ -271,11 +241,9 @@ def test_much_that_is_more_than_the_size_is_removed_in_steps(with_store: With, m
         assert len(firsts) > 5
         assert await store.surplus("a", Retention(octets=10_000)) >= 49  # a question has no such bound
 
-    with_store(test)
 
-
-def test_a_stream_is_held_to_its_age(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_a_stream_is_held_to_its_age(opened_store: Opened) -> None:
+    async with opened_store() as store:
         batch = Batch()
         batch.append("a", [b"1", b"2"])
         batch.keep("a", Retention(age_s=0.0))
@@ -285,11 +253,9 @@ def test_a_stream_is_held_to_its_age(with_store: With) -> None:
         assert await store.read("a", 0) == []
         assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
 
-    with_store(test)
 
-
-def test_room_is_used_again(with_store: With) -> None:
-    async def test(store: Store) -> None:
+async def test_room_is_used_again(opened_store: Opened) -> None:
+    async with opened_store() as store:
         most = 0
         for _ in range(30):
             await append(store, "a", *[b"x" * 10_000] * 20)
@@ -299,13 +265,10 @@ def test_room_is_used_again(with_store: With) -> None:
             most = max(most, await store.used())
         assert most < 3_000_000
 
-    with_store(test)
 
-
-def test_nothing_works_after_it_is_closed(with_store: With) -> None:
+async def test_nothing_works_after_it_is_closed(opened_store: Opened) -> None:
     kept: list[Store] = []
-
-    async def test(store: Store) -> None:
+    async with opened_store() as store:
         kept.append(store)
         waiting = asyncio.ensure_future(store.grown("a", 0))
         await asyncio.sleep(0)
@@ -317,8 +280,6 @@ def test_nothing_works_after_it_is_closed(with_store: With) -> None:
             await store.commit(Batch())
         with pytest.raises(StoreError, match="closed"):
             await store.get("key")
-
-    with_store(test)
 
 
 def test_a_store_of_a_kind_that_does_not_exist_is_refused_by_name() -> None:
