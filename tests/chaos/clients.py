@@ -106,7 +106,6 @@ class Clients:
 
     @property
     def all_sent(self) -> int:
-        assert self.count is not None
         return self.count * len(self.publishers)
 
     def finish(self, timeout_s: float = 120.0) -> Judgement:

@@ -69,7 +69,6 @@ def test_ctrl_c_says_that_a_line_was_not_published(router: LiveNetwork) -> None:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as p:
-        assert p.stderr is not None
         p.stdin.write("one\n")
         p.stdin.flush()
         for line in p.stderr:

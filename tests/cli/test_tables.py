@@ -95,7 +95,6 @@ def test_times_take_four_characters(seconds: float, text: str) -> None:
 def test_watch_on_a_pipe_prints_each_time_and_ends_with_ctrl_c(router: LiveNetwork) -> None:
     command = [*COMMAND, "status", router.topology_path, "--watch", "--interval", "0.1", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as watching:
-        assert watching.stdout is not None
         for _ in range(2):
             assert json.loads(watching.stdout.readline())["a"]["state"] == "ready"
         watching.send_signal(signal.SIGINT)

@@ -38,7 +38,6 @@ def test_commands_of_edges_log_in_through_tls(tmp_path: Path) -> None:
 
     async def serves(said: str, *arguments: str) -> asyncio.subprocess.Process:
         process = await start(*arguments, *access)
-        assert process.stderr is not None
         seen = b""
         while said.encode() not in seen:
             line = await process.stderr.readline()

@@ -18,7 +18,7 @@ from tests.interop.raw import encoded
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(0x40, 0x45)
-SOURCE, TARGET, ACCEPTED = 0x28, 0x29, 0x24
+SOURCE, TARGET = 0x28, 0x29
 AMQP_HEADER, SASL_HEADER = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
 SENDER, RECEIVER = False, True
 BOUND_S = 60.0  # for what takes a moment, on a machine that does much else
@@ -97,10 +97,6 @@ def transfer(
     return frame(TRANSFER, uint(handle), uint(delivery_id), octets, uint(0), settled, more, payload=payload)
 
 
-def accept(first: int, last: int, *, settled: bool = True, role: bool = RECEIVER) -> bytes:
-    return frame(DISPOSITION, role, uint(first), uint(last), settled, described(ACCEPTED))
-
-
 class Frame:
     """One frame of the peer: `code`, `fields` (padded with None), `payload`."""
 
@@ -159,13 +155,6 @@ class ByHand:
         except (BrokenPipeError, ConnectionResetError):
             self.closed = True
 
-    def finish(self) -> None:
-        """Half-close: the router sees the end of the conversation."""
-        try:
-            self.socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            self.closed = True
-
     def reset(self) -> None:
         """Vanish: the peer gets a reset in place of an orderly end."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -202,19 +191,13 @@ class ByHand:
             self._buffer = self._buffer[size:]
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = BOUND_S) -> Any:
-        if not self.wait_maybe(condition, timeout_s):
-            raise AssertionError(f"{what} did not come (closed: {self.closed}); frames: {self.frames[-12:]}")
-        return condition()
-
-    def wait_maybe(self, condition: Callable[[], Any], timeout_s: float) -> bool:
-        """Reads until the condition holds; False at the bound or at the connection's end."""
         end = time.monotonic() + timeout_s
         while not condition():
             left = end - time.monotonic()
             if left <= 0 or self.closed:
-                return False
+                raise AssertionError(f"{what} did not come (closed: {self.closed}); frames: {self.frames[-12:]}")
             self.receive(left)
-        return True
+        return condition()
 
     def all(self, code: int) -> list[Frame]:
         return [one for one in self.frames if one.code == code]

@@ -25,7 +25,6 @@ from proton.utils import BlockingConnection
 from chaos.live.ports import free_port
 from edges.retained.serve import RetainedStore
 from mqtt import (
-    Connack,
     Connect,
     Disconnect,
     Packet,
@@ -86,7 +85,6 @@ class MosquittoSub:
         command = ["stdbuf", "-oL", "mosquitto_sub", "-d", "-p", str(port), "-t", topic, "-C", str(count), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.lines: list[str] = []
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("Subscribed"):
                 return
@@ -327,7 +325,6 @@ class Raw:
         self.reader = PacketReader(version=5)
         self.inbox: list[Packet] = []
         connack = self.ask(Connect(client_id, 5, clean_start=False, properties=Properties(session_expiry_s=50)))
-        assert isinstance(connack, Connack)
         self.present = connack.session_present
 
     def ask(self, packet: Packet) -> Packet:

@@ -1,20 +1,15 @@
-"""The log in an object store, over HTTP: moto's server, its faults and its death; the ingest as a process."""
+"""The log in an object store, over HTTP: moto's server, its faults and its death."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from onceway.spark.wal import Wal, WalSettings
-from tests.live import LiveNetwork, wait_until
 from tests.spark.buckets import Server
-from tests.spark.networks import PATIENT, Publishing, Source, batch, bodies
 from tests.spark.slots import SUBSCRIPTION, TOPIC, Life, numbered, rows_of
 
 
@@ -56,28 +51,3 @@ def test_faults_of_the_store_lose_and_double_nothing_and_requests_stay_few(serve
     again = Life(wal, 20)
     assert again.writer.end == 49
     again.close()
-
-
-def test_an_ingest_that_is_killed_and_started_again_receives_every_row_once_into_a_bucket(
-    server: Server, tmp_path: Path
-) -> None:
-    with LiveNetwork(tmp_path, ("a",), settings=PATIENT) as network:
-        network.start()
-        orders = Source(network.urls(), "orders", Path(), walLocation="s3://logs/orders", groupRows="50000")
-        stream = orders.start()
-        try:
-            wait_until(lambda: stream.report()["attached"] == 1, "it is attached")
-            publishing = Publishing(network.urls(), "orders", bodies(10_000), pace_s=0.01)
-            wait_until(lambda: stream.wal.slot(0).end() > 2000, "some rows are in the bucket")
-            os.kill(stream._ingests._ingests[0]._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
-            publishing.join()
-            end, values = batch(stream)
-            assert values == bodies(10_000)
-            stream.commit(end)
-        finally:
-            orders.close()
-        again = orders.start()  # another driver
-        try:
-            assert batch(again, end) == (end, [])
-        finally:
-            orders.close()

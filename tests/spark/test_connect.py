@@ -69,7 +69,6 @@ def test_a_client_of_spark_connect_reads_and_writes_streams_and_batches(
             env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, PACKAGES)))},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         )  # fmt: skip
-        assert client.stdin is not None
         assert client.stdout.readline() == "ran\n"
         publishing = Publishing(network.urls(), "orders", bodies(50))
         said, _ = client.communicate("\n\n", WITHIN_S)

@@ -185,7 +185,6 @@ def test_killed_at_what_the_network_sees_a_repeat_publishes_the_rest(
 
     network.do(lambda fake: setattr(fake, "drop_unsent" if handled else "drop_when", dies))
     process = start(location, network.url, "batch-0", files, ahead=50)
-    assert process.pid is not None
     pid.set_result(process.pid)
     assert ended(process) == -signal.SIGKILL
     network.do(lambda fake: (setattr(fake, "drop_unsent", None), setattr(fake, "drop_when", None)))
@@ -197,7 +196,6 @@ def test_killed_with_outcomes_on_their_way_it_settles_them_at_the_next_batch(net
     network.do(lambda fake: setattr(fake, "hold_outcomes", True))
     process = start(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
     _until(lambda: len(network.bodies()) == 240)
-    assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     assert ended(process) == -signal.SIGKILL
     network.do(lambda fake: fake.release_outcomes())
@@ -433,7 +431,6 @@ def doubtful(network: Network, location: Path) -> None:
     part: Part = [("orders", body) for body in rows(0, "orders", 0, 2000)]
     process = start(location, network.url, "batch-0", staged(location, "batch-0", [part]), ahead=10)
     _until(lambda: len(network.bodies()) == 500)  # its credit
-    assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     assert ended(process) == -signal.SIGKILL
     network.do(lambda fake: setattr(fake, "hold_outcomes", False))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -25,7 +22,6 @@ from onceway.spark.source.service import read_plan
 from onceway.spark.source.stream import Stream
 from onceway.spark.wal import Wal
 from tests.live import LiveNetwork, wait_until
-from tests.live_fixture import LiveNetworks
 from tests.spark.networks import PATIENT, WITHIN_S, Publishing, batch, bodies
 
 
@@ -162,45 +158,6 @@ def test_a_query_changes_the_number_of_partitions_between_two_lives_of_the_recei
     for key in range(7):
         ordered = [number for number in numbers if number % 7 == key]
         assert ordered == sorted(ordered)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_receivers_that_are_frozen_and_thawed_and_killed_lose_and_double_nothing(
-    live_network: LiveNetworks, tmp_path: Path
-) -> None:
-    """Also the router.  A receiver is frozen until another one has its lease, and thawed while that one receives."""
-    rng = random.Random(18)
-    network = live_network("a", "b", links=[("a", "b")], settings=PATIENT)
-    with hosts(tmp_path, network.urls(), partitions=2) as lake:
-        for _ in range(3):
-            lake.start()
-        attached = lambda: lake.receiver(0) and lake.receiver(1)  # noqa: E731
-        wait_until(attached, "both partitions are received", WITHIN_S)
-        wait_until(
-            lambda: len(network["b"].status()["addresses"].get("orders", {}).get("subscriptions", [])) == 2, "attached"
-        )
-        publishing = Publishing(network.urls(), "orders", _keyed(20_000), pace_s=0.1)
-        for number in range(6):
-            slot = rng.randrange(2)
-            one = wait_until(lambda slot=slot: lake.receiver(slot), "somebody receives it", WITHIN_S)
-            if number % 3 == 2:
-                os.kill(one, signal.SIGKILL)
-            else:
-                os.kill(one, signal.SIGSTOP)
-            wait_until(lambda slot=slot, one=one: lake.receiver(slot) not in (0, one), "another one has it", WITHIN_S)
-            if number % 3 != 2:
-                os.kill(one, signal.SIGCONT)
-            if number == 3:
-                network.kill("a")
-                network.start("a")
-        publishing.join()
-        found = list(_by_slot(lake.stream()))
-        assert all(found)
-        assert sorted(int(value) for values in found for value in values) == list(range(20_000))
-        for values in found:
-            numbers = [int(value) for value in values]
-            assert numbers == sorted(numbers)
 
 
 def _keyed(count: int) -> list[Message]:

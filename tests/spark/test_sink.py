@@ -1,4 +1,4 @@
-"""`format("onceway")` as a sink of real queries: repeated batches, repeated writes, and a driver killed in between."""
+"""`format("onceway")` as a sink of real queries: repeated batches, repeated writes, and tasks killed in between."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -277,49 +275,3 @@ def test_the_notebook_runs_from_top_to_bottom(
     for _ in range(2):  # one that reads it may run a cell again
         exec(compile(code, "topic.ipynb", "exec"), {})
     wait_until(lambda: audience.values("returns") == ["hello", "world"], "the greetings", WITHIN_S)
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-from onceway.spark.session import session
-from tests.spark.driver import QUICK
-from tests.spark.test_sink import run
-
-run(session("killed", **QUICK, **{"spark.master": "local[2]"}), Path(sys.argv[1]), sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # a JVM of its own takes minutes to start where others use the machine
-def test_a_driver_killed_while_it_publishes_goes_on_where_it_was(
-    spark: Any, network: Any, audience: Audience, tmp_path: Path
-) -> None:
-    for number in range(3):
-        put(tmp_path / "in", number, rows(number * 600, 600))
-    audience.limit = 900  # in the middle of the second batch
-    with (tmp_path / "driver.log").open("wb") as log:
-        driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(tmp_path), network.urls()],
-            cwd=ROOT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-    try:
-        wait_until(
-            lambda: len(audience.messages) > 850 or driver.poll() is not None,
-            "a batch half published",
-            2 * BOUND_S,
-        )
-        assert driver.poll() is None, (tmp_path / "driver.log").read_text()
-    finally:
-        # driver and JVM at once; its Python workers, in a group of their own, find that out by themselves
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(BOUND_S)
-    assert (tmp_path / "outbox" / "batch-1.json").exists()
-    assert not (tmp_path / "outbox" / "batch-1.done").exists()
-    audience.go_on()
-    run(spark, tmp_path, network.urls())
-    check(audience, 1800)

@@ -347,7 +347,6 @@ def test_process_killed_again_and_again(tmp_path: Path) -> None:
             cwd=Path(__file__).parent.parent.parent,
             env={**os.environ, "PYTHONPATH": "."},
         )
-        assert child.stdout is not None
         for _ in range(5):
             line = child.stdout.readline()
             assert line, "the child has failed"

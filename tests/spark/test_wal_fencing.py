@@ -92,7 +92,6 @@ def test_lock_of_a_process_that_dies_is_waited_for(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parent.parent.parent,
     )
-    assert zombie.stdin is not None
     assert zombie.stdout.readline() == b"held\n"
     with pytest.raises(WalLocked, match=f"process {zombie.pid} on"):
         Life(wal, epoch=20)

@@ -323,7 +323,6 @@ class World:
 
         def goes_on() -> bool:
             driver = self.active.driver
-            assert driver is not None
             if driver.poll() is not None:  # a query fails for a store that is away; whatever keeps it running starts it
                 self.done["queries started again"] += 1
                 self.active.drive(self.file, self.shared)
@@ -385,7 +384,6 @@ class World:
         self.configure(ingest="driver", changePartitions=True)
         self.active.drive(self.file, self.shared)
         driver = self.active.driver
-        assert driver is not None
         begun = lambda: self._changing() or driver.poll() is not None  # noqa: E731
         assert wait_until(begun, "the log is between two numbers", WITHIN_S, 0.02) is not True, "the query has ended"
         time.sleep(rng.uniform(0.0, 1.5))

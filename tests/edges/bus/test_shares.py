@@ -179,7 +179,6 @@ async def test_an_edge_that_gave_the_networks_role_away_and_has_it_again_takes_p
     edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
     await edge.start()
     roles = edge._shares
-    assert roles is not None
     await Shares(edge.store, "b").tick(connected=False, idle=lambda _: True)
     await until(lambda: edge._connection is not None, "the edge is at the router")
     await edge._tick(roles)
@@ -218,7 +217,6 @@ def test_an_edge_whose_store_is_full_starts_goes_on_and_stops(
         edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
         await edge.start()
         roles = edge._shares
-        assert roles is not None
         assert edge.why_unable() is not None
         for _ in range(2):
             full, beaten = False, roles._beat_at

@@ -42,7 +42,6 @@ def pack(value: Any) -> bytes:
     if isinstance(value, list):
         head = bytes([0x90 | len(value)]) if len(value) < 16 else b"\xdd" + struct.pack(">I", len(value))
         return head + b"".join(map(pack, value))
-    assert isinstance(value, dict)
     head = bytes([0x80 | len(value)]) if len(value) < 16 else b"\xdf" + struct.pack(">I", len(value))
     return head + b"".join(pack(key) + pack(each) for key, each in value.items())
 

@@ -105,7 +105,6 @@ def test_a_value_passes_bit_for_bit() -> None:
         b"\xdf\x00\x00\x00\x00",
     ):
         (found,) = decode(b"\x93" + msgpack.packb(UUID) + b"\x80" + value)
-        assert isinstance(found, Publish)
         assert found.value == value
         assert TYPED.message(UUID, {}, value).endswith(value)
 
@@ -131,7 +130,6 @@ def test_a_value_passes_bit_for_bit() -> None:
 def test_a_fault_is_answered_and_the_connection_goes_on(data: bytes, said: str) -> None:
     decoder = Decoder(MOST)
     (fault,) = decoder.feed(data)
-    assert isinstance(fault, Fault)
     assert said in fault.text
     assert not fault.fatal
     more = msgpack.packb("has a") if decoder.dialect is ARRAYS else b"\x01" + msgpack.packb({"Query": "has a"})
@@ -155,7 +153,6 @@ def test_a_fault_is_answered_and_the_connection_goes_on(data: bytes, said: str) 
 def test_after_these_bytes_nothing_can_be_understood(data: bytes, said: str) -> None:
     decoder = Decoder(100) if "100" in said else Decoder(MOST)
     fault = decoder.feed(data)[-1]
-    assert isinstance(fault, Fault)
     assert fault.fatal
     assert said in fault.text
     assert decoder.feed(msgpack.packb("has a")) == []

@@ -211,7 +211,6 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
         return process
 
     def kill(process: subprocess.Popen[bytes], after: int) -> None:
-        assert process.stdout is not None
         for _ in range(after):
             assert process.stdout.readline()
         process.kill()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 import pytest
@@ -69,7 +68,6 @@ async def test_processes_that_write_one_stream_and_are_killed_leave_each_record_
     for _ in range(4):
         processes = {who: writer(database, who) for who in said}
         for process in processes.values():
-            assert process.stdout is not None
             for _ in range(rng.randrange(1, 60)):
                 assert process.stdout.readline()
         said = {who: max(said[who], ended(process)) for who, process in processes.items()}
@@ -100,33 +98,6 @@ async def test_another_process_is_told_of_growth_and_sees_what_was_committed(dat
     assert [record.payload for record in await one.read("a", 0)] == [b"2", b"3"]
     await one.close()
     await other.close()
-
-
-@pytest.mark.parametrize("answered", [True, False], ids=["before it was done", "after it was done"])
-async def test_a_commit_whose_connection_was_lost_is_done_once(
-    database: str, answered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from edges.store.postgresql import Database
-
-    lost: list[Database] = []
-    real = Database.execute
-
-    def execute(self: Database, statement: str, arguments: Any = ()) -> Any:
-        if statement.endswith("COMMIT") and len(lost) < 3:
-            if not answered:
-                real(self, statement, arguments)
-            lost.append(self)
-            self.connection.close()  # the answer does not come
-        return real(self, statement, arguments)
-
-    store = open_store(database)
-    monkeypatch.setattr(Database, "execute", execute)
-    for number in range(5):
-        assert (await append(store, "a", b"%d" % number)).positions == {"a": range(number, number + 1)}
-    assert len(lost) == 3
-    assert await all_of(store, "a") == [b"%d" % number for number in range(5)]
-    assert await store.bounds("a") == Bounds(0, 5)
-    await store.close()
 
 
 async def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Server) -> None:
