@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -120,24 +119,6 @@ def test_killed_at_a_crash_window_it_is_started_again_and_every_row_is_there_onc
     assert stream.report()["restarts"] == 1
     said = f"onceway: the ingest (process {dying}) was killed by signal 9; starting it again in 0.5 s\n"
     assert capsys.readouterr().err == said
-
-
-def test_an_ingest_that_stands_still_is_noticed_and_followed_by_the_next(
-    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    orders = source("hung")
-    stream = orders.start()
-    publishing = Publishing(network.urls(), "hung", bodies(2000), pace_s=0.002)
-    wait_until(lambda: stream.wal.slot(0).end() > 200, "some rows are durable")
-    hung = process(stream).pid
-    os.kill(hung, signal.SIGSTOP)
-    monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 5.0)
-    restarted(stream)
-    publishing.join()
-    assert batch(stream)[1] == bodies(2000)
-    assert orders.everything() == bodies(2000)
-    said = rf"onceway: the ingest \(process {hung}\) had hung: it said nothing for \d+ s, and was killed; starting it again"
-    assert re.search(said, capsys.readouterr().err)
 
 
 def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, source: MakeSource) -> None:

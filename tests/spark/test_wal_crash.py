@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +16,7 @@ from onceway.spark.errors import WalDamaged, WalError, WalFull, WalMissing
 from onceway.spark.wal import Wal, WalSettings
 from onceway.spark.wal.fencing import read_epochs
 from onceway.spark.wal.storage import find_tail
-from tests.spark.disks import Failing, Quick, Recorded, Step, after_kill, after_power_cut
+from tests.spark.disks import Failing, Recorded, Step, after_kill, after_power_cut
 from tests.spark.slots import Life, log, message, numbered, rows_of, tag
 
 SMALL_SEGMENTS = WalSettings(group_rows=1000, group_ms=0.0, lock_timeout_s=0.2, segment_bytes=2000)
@@ -318,51 +314,3 @@ def test_segment_that_was_removed_is_an_error(tmp_path: Path) -> None:
         rest.unlink()
     with pytest.raises(WalMissing, match=f"rows 0 to {end - 1} are not in the log, which ends at row 0"):
         rows_of(wal.slot(0), 0, end)
-
-
-CHILD = """
-import sys
-from pathlib import Path
-from onceway.spark.wal import Wal, WalSettings
-from onceway.spark.files import Disk
-from tests.spark.slots import Life, SUBSCRIPTION, TOPIC
-
-class Waiting(Disk):
-    alive = True
-
-life = Life(Wal.open(sys.argv[1]), int(sys.argv[2]), WalSettings(group_rows=50, group_ms=1, segment_bytes=20000), Waiting())
-while True:
-    print(life.group(17), flush=True)
-"""
-
-
-def test_process_killed_again_and_again(tmp_path: Path) -> None:
-    """Real processes, a real disk, SIGKILL at any moment."""
-    wal = log(tmp_path)
-    told = 0
-    for epoch in (10, 20, 30):
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, wal.location, str(epoch)],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parent.parent.parent,
-            env={**os.environ, "PYTHONPATH": "."},
-        )
-        for _ in range(5):
-            line = child.stdout.readline()
-            assert line, "the child has failed"
-            told = int(line)
-        reader = wal.slot(0)
-        seen = rows_of(reader)
-        child.send_signal(signal.SIGKILL)
-        rest = child.stdout.read().split()
-        told = int(rest[-1]) if rest else told
-        child.wait()
-        child.stdout.close()
-        assert len(seen) <= reader.end()
-        rows = rows_of(wal.slot(0), 0, max(told, len(seen)))
-        assert rows == numbered(0, len(rows))
-    life = Life(wal, epoch=40, disk=Quick())
-    assert life.writer.end >= told
-    assert rows_of(wal.slot(0)) == numbered(0, life.writer.end)
-    assert len(set(life.part.record.unsettled)) == life.writer.end
-    life.close()

@@ -14,6 +14,7 @@ from edges.pipe import Reader, pull, push
 from tests.cli.conftest import onceway as onceway_command
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork
+from tests.live import wait_until
 
 PUBLISHERS = 3
 GROUP = 40
@@ -94,6 +95,11 @@ async def run(
 
 
 @pytest.mark.slow
-def test_a_store_and_its_routers_are_killed_under_load(pipe_network: PipeNetworks, tmp_path: Path) -> None:
-    network = pipe_network("a", "b", jobs=("s",))
-    asyncio.run(asyncio.wait_for(run(network, tmp_path, ["s", "a", "s", "b"]), 240))
+@pytest.mark.parametrize(("stores", "victims"), [("s", "s a s b"), ("st", "t s a b"), ("st", "+t s +s t")])
+def test_stores_and_routers_are_killed_and_stores_promoted_under_load(
+    pipe_network: PipeNetworks, tmp_path: Path, stores: str, victims: str
+) -> None:
+    network = pipe_network("a", "b", jobs=tuple(stores))
+    asyncio.run(asyncio.wait_for(run(network, tmp_path, victims.split()), 280))
+    if promotions := victims.count("+"):
+        wait_until(lambda: f"jobs: primary, epoch {1 + promotions}" in network.logs(), "the last promoted store leads")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,6 @@ from onceway.errors import DeliveryRejected
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork
-from tests.edges.pipe.test_kill import run
-from tests.live import wait_until
 
 
 async def everything(network: PipeNetwork, *stores: str) -> list[tuple[int, object]]:
@@ -183,17 +180,3 @@ async def test_a_store_recognises_deliveries_of_the_records_that_it_has_read_fro
     at_t = await deliveries("t")
     assert list(at_t) == list(range(301))
     assert at_t == await deliveries("s")
-
-
-@pytest.mark.slow
-def test_stores_and_routers_are_killed_under_load(pipe_network: PipeNetworks, tmp_path: Path) -> None:
-    network = pipe_network("a", "b", jobs=("s", "t"))
-    asyncio.run(asyncio.wait_for(run(network, tmp_path, ["t", "s", "a", "b"]), 280))
-
-
-@pytest.mark.slow
-def test_promotions_under_load_lose_nothing(pipe_network: PipeNetworks, tmp_path: Path) -> None:
-    network = pipe_network("a", "b", jobs=("s", "t"))
-    victims = ["+t", "s", "+s", "t"]
-    asyncio.run(asyncio.wait_for(run(network, tmp_path, victims), 280))
-    wait_until(lambda: "jobs: primary, epoch 3" in network.logs(), "the last promoted store leads")
