@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
-import pytest
 
 from edges.bus.places import LOOPBACK, Places
 from edges.bus.sender import Failure, Sender
@@ -62,25 +60,6 @@ def test_a_connection_has_2_s_and_an_answer_20_s() -> None:
         return sender._sessions[False].timeout
 
     assert run(timeout()) == aiohttp.ClientTimeout(total=20.0, connect=2.0, ceil_threshold=20.0)
-
-
-@pytest.mark.long
-def test_the_real_time_outs_are_2_s_and_20_s() -> None:
-    async def failed(sender: Sender, url: str) -> tuple[Failure | None, int]:
-        began = time.monotonic()
-        return await sender.send(url, "u", b"[]", "0 t:0-0"), int(time.monotonic() - began)
-
-    async def both() -> list[tuple[Failure | None, int]]:
-        sender = Sender(HERE)
-        with (
-            socket.create_server(("127.0.0.1", 0), backlog=0) as full,
-            socket.create_connection(full.getsockname()),
-        ):
-            async with subscriber(None) as (url, _):
-                there = f"http://127.0.0.1:{full.getsockname()[1]}/"
-                return list(await asyncio.gather(failed(sender, there), failed(sender, url)))
-
-    assert run(both()) == [(TIMEOUT, 2), (TIMEOUT, 20)]
 
 
 def test_a_connection_that_takes_too_long_fails_the_batch() -> None:

@@ -32,19 +32,6 @@ def test_members_dequeue_each_element_once_when_a_router_is_killed(
     network.start("b")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("protocol", ["paxos", "lamport"])
-def test_sixteen_members_on_four_routers(tmp_path: Path, protocol: str) -> None:
-    names = ("a", "b", "c", "d")
-    network = LiveNetwork(tmp_path / "network", names, list(zip(names, names[1:] + names[:1], strict=True)))
-    try:
-        network.start()
-        directory = tmp_path if protocol == "paxos" else None
-        asyncio.run(asyncio.wait_for(dequeue_all(network, protocol, 16, directory), 3 * BOUND_S))
-    finally:
-        network.close()
-
-
 async def dequeue_all(network: LiveNetwork, queue: str, size: int, directory: Path | None) -> None:
     """Members at all routers in turn; router b is killed while they dequeue."""
     names = [f"m{number:02}" for number in range(size)]
