@@ -20,7 +20,7 @@ from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
 DISPOSITION_START: Final = b"\x00\x53\x15"
 _HEADER: Final = 8
-_LIST8, _LIST32 = 0xC0, 0xD0
+_LIST8: Final = 0xC0
 _NULL: Final = 0x40
 _SMALLUINT: Final = 0x52
 _UINT: Final = 0x70
@@ -58,11 +58,6 @@ class DispositionShape:
         self.struct = Struct(f"{layout}{size - used}s")
         self.unpack: Callable[[bytes, int], tuple[Any, ...]] = self.struct.unpack_from
         self.meanings: dict[bytes, tuple[DeliveryState | None, bool]] = {}
-
-
-def disposition_key(buf: bytes, offset: int) -> bytes:
-    """The key of the disposition frame at `offset` in the table of shapes: size, channel, list size, role."""
-    return buf[offset : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset : offset + 16]
 
 
 def learn_disposition(

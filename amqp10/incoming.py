@@ -23,7 +23,6 @@ class Incoming:
     __slots__ = (
         "_largest",
         "_session",
-        "_window_bytes",
         "dispositions",
         "left",
         "most",
@@ -32,11 +31,13 @@ class Incoming:
         "paused",
         "unsettled",
         "window",
+        "window_bytes",
     )
 
     def __init__(self, session: Channel, most: int, window_bytes: int = 0) -> None:
         self._session = session
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes
+        """That bound the window, whatever the size of frames; 0: frames alone do."""
         self._largest = 1  # bytes of a frame's payload, so far
         self.most = most
         self.window = min(most, FIRST_WINDOW) if window_bytes else most
@@ -60,24 +61,16 @@ class Incoming:
         if self.left * 2 < self.window and not self.paused:
             self._session._queue_session_flow()
 
-    def received_run(self, link: object, first: int, payloads: list[bytes], settled: bool) -> None:
-        """Deliveries of this link, each in one frame, with the ids first, first + 1, ..."""
-        count = len(payloads)
-        self.next_delivery_id = first + count
-        if not settled:
-            self.unsettled.add(first, first + count, link)
-        self.count(count, len(payloads[0]) if count == 1 else max(map(len, payloads)) if self._window_bytes else 0)
-
     def widen(self) -> None:
         """Bound the window in frames only, from the next flow on."""
-        self._window_bytes = 0
+        self.window_bytes = 0
         self.window = self.most
 
     def renew(self) -> int:
         """The incoming-window for a flow of ours: the full window again, unless that is paused."""
         if not self.paused:
-            if self._window_bytes:
-                self.window = max(min(self._window_bytes // self._largest, 2 * self.window, self.most), 1)
+            if self.window_bytes:
+                self.window = max(min(self.window_bytes // self._largest, 2 * self.window, self.most), 1)
             # the peer may have used what an earlier flow has told it
             self.left = max(self.left, self.window)
         return self.left

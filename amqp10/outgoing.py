@@ -23,7 +23,7 @@ class Outgoing:
 
     __slots__ = (
         "dispositions",
-        "_limited_by_window",
+        "limited_by_window",
         "_session",
         "_waiting",
         "_waiting_link",
@@ -48,7 +48,8 @@ class Outgoing:
         # link, as capacity() is 0 while there are any.
         self._waiting: deque[tuple[int, bool, Body]] = deque()
         self._waiting_link: object = None
-        self._limited_by_window = False  # a larger window would have admitted more
+        self.limited_by_window = False
+        """A larger window would have admitted more."""
 
     @property
     def waiting(self) -> bool:
@@ -61,10 +62,9 @@ class Outgoing:
 
     def capacity(self, credit: int) -> int:
         """How many one-frame messages a link with this credit may send."""
-        window = 0 if self._waiting else self.window
-        if window < credit:
-            self._limited_by_window = True
-            return window
+        if self.window < credit:
+            self.limited_by_window = True
+            return self.window
         return credit
 
     def take_delivery_ids(self, count: int, hint: int | None) -> int:
@@ -75,17 +75,13 @@ class Outgoing:
         self.next_delivery_id = first + count
         return first
 
-    def settle(self, first: int, end: int) -> list[tuple[Any, int, int]]:
-        """Either side has settled these; returns those that were unsettled."""
-        if self.undecided.firsts:
-            self.undecided.remove(first, end)
-        return self.unsettled.remove(first, end)
-
     def send_block(self, block: bytes, frames: int) -> None:
         """Write encoded one-frame messages; capacity() has been checked."""
         self.window -= frames
         self.next_transfer_id += frames
-        self._session.connection._append(block)
+        connection = self._session.connection
+        connection._out.append(block)
+        connection.output_size += len(block)
 
     def send_parts(self, parts: Sequence[Part]) -> None:
         """The same of one message, in parts."""
@@ -98,7 +94,7 @@ class Outgoing:
         if self._waiting or self.window <= 0:
             self._waiting.append((delivery_id, begins, body))
             self._waiting_link = link
-            self._limited_by_window = True
+            self.limited_by_window = True
             return
         self._send(body)
 
@@ -111,9 +107,9 @@ class Outgoing:
         while self._waiting and self.window > 0:
             self._send(self._waiting.popleft()[2])
             self._session._has_output()  # dispositions and flows may have waited behind them
-        if self.window <= before or self._waiting or not self._limited_by_window:
+        if self.window <= before or self._waiting or not self.limited_by_window:
             return False
-        self._limited_by_window = False
+        self.limited_by_window = False
         return True
 
     def drop(self, link: object) -> None:

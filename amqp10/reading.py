@@ -15,7 +15,6 @@ from amqp10.dispositions import (
     DISPOSITION_START,
     DispositionShape,
     Range,
-    disposition_key,
     learn_disposition,
     take_dispositions,
 )
@@ -29,7 +28,7 @@ from amqp10.performatives import Attach, Disposition, Flow, Transfer, UnreadMap,
 from amqp10.receiver import ReceiverLink
 from amqp10.session import Session
 from amqp10.settings import BEFORE_LOGIN, VALUES_BEFORE_LOGIN
-from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
+from amqp10.transfers import KEY_ENDS, TRANSFER_START, Shape, learn_shape
 from amqp10.unsettled import MOST_RANGES
 
 _TOLD: Final = 3  # times as dear is what comes of it: an event that is told
@@ -139,12 +138,12 @@ class Reader:
 
     def goes_on(self, size: int) -> bool:
         """Whether so many bytes more belong to the frame that is held, and do not complete it."""
-        return 0 < self.buffered < self._wanted - size
+        return self.buffered < self._wanted - size
 
     def frame_completed_by(self, size: int) -> int:
         """The size of the frame that is held and that so many bytes more would complete; 0 if they would complete none,
         or a transfer, which takes no longer than its copy."""
-        completed = 0 < self.buffered < self._wanted <= self.buffered + size
+        completed = self.buffered < self._wanted <= self.buffered + size
         return self._wanted if completed and self._chunks[0][8:11] != TRANSFER_START else 0
 
     def opened(self, max_frame_size: int) -> None:
@@ -257,16 +256,16 @@ class Reader:
         one."""
         code = buf[offset + 10]
         most = left // _WITH_DISPOSITION or 1
+        key_end = offset + KEY_ENDS[buf[offset + 11]]
         if code == _TRANSFER:
-            shape = self._shapes.get(shape_key(buf, offset))
+            shape = self._shapes.get(buf[offset + 4 : key_end])
             if shape is None:
                 return offset
             # room for enough pairs of frames as large as these two
             if buf[stop + 8 : stop + 11] == DISPOSITION_START:
                 pair = stop - offset + _unpack_size(buf, stop)[0]
-                known = (
-                    self._dispositions.get(disposition_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
-                )
+                key = buf[stop : stop + KEY_ENDS[buf[stop + 11]]] if end - offset >= PAIRS_FROM * pair else b""
+                known = self._dispositions.get(key)
                 if known is not None:
                     last = min(end, offset + max(most, PAIRS_FROM) * pair)
                     both = Pair(shape, stop - offset, known, True)
@@ -278,12 +277,13 @@ class Reader:
             self.frames += count
             return after
         if code == _DISPOSITION:
-            known = self._dispositions.get(disposition_key(buf, offset))
+            known = self._dispositions.get(buf[offset:key_end])
             if known is None:
                 return offset
             if buf[stop + 8 : stop + 11] == TRANSFER_START:
                 pair = stop - offset + _unpack_size(buf, stop)[0]
-                shape = self._shapes.get(shape_key(buf, stop)) if end - offset >= PAIRS_FROM * pair else None
+                key = buf[stop + 4 : stop + KEY_ENDS[buf[stop + 11]]] if end - offset >= PAIRS_FROM * pair else b""
+                shape = self._shapes.get(key)
                 if shape is not None:
                     last, size = min(end, offset + max(most, PAIRS_FROM) * pair), _unpack_size(buf, stop)[0]
                     both = Pair(shape, size, known, False)
@@ -359,7 +359,7 @@ class Reader:
         shape = learn_shape(buf, offset, payload, link, said)
         if shape is not None:
             self._make_room()
-            key = shape_key(buf, offset)
+            key = buf[offset + 4 : offset + KEY_ENDS[buf[offset + 11]]]
             self._count_shapes(key not in self._shapes)
             self._shapes[key] = shape
 
@@ -369,7 +369,7 @@ class Reader:
         first, last = disposition.first, disposition.last
         if _SMALLEST_SHAPED <= stop - offset <= _LARGEST_SHAPED:
             self._make_room()
-            key = disposition_key(buf, offset)
+            key = buf[offset : offset + KEY_ENDS[buf[offset + 11]]]
             known = self._dispositions.get(key)
             before = 0 if known is None else 1 + len(known.meanings)
             shape = learn_disposition(known, buf, offset, stop, session, disposition)

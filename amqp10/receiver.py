@@ -125,9 +125,10 @@ class ReceiverLink(Link):
         frees a delivery in mode second only then). On a link that has ended nothing happens."""
         if self._state is not ATTACHED:
             return
-        if settled:
-            self.session.incoming.unsettled.remove(first_id, last_id + 1)
-        self.session.incoming.dispositions.add(first_id, last_id, state, settled)
+        incoming = self.session.incoming
+        if settled and incoming.unsettled.firsts:
+            incoming.unsettled.remove(first_id, last_id + 1)
+        incoming.dispositions.add(first_id, last_id, state, settled)
 
     def check_invariants(self) -> None:
         count, limit = self.delivery_count, self.highest_limit
@@ -164,8 +165,13 @@ class ReceiverLink(Link):
         else:
             offset = take_pairs(buf, offset, end, pair, room, (tags, payloads, ranges))
         if tags:
-            self.delivery_count += len(tags)
-            incoming.received_run(self, first, payloads, shape.said[0])
+            count = len(tags)
+            self.delivery_count += count
+            incoming.next_delivery_id = first + count
+            if not shape.said[0]:
+                incoming.unsettled.add(first, first + count, self)
+            largest = len(payloads[0]) if count == 1 else max(map(len, payloads)) if incoming.window_bytes else 0
+            incoming.count(count, largest)
             self._emit(events, first, tags, payloads, shape.said)
         if pair is not None:  # behind the transfers: a disposition may be about one that came just before it
             said = pair.disposition

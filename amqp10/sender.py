@@ -46,7 +46,10 @@ class SenderLink(Link):
         if self._state is not ATTACHED or self.open_delivery is not None:
             return 0
         outgoing, credit = self.session.outgoing, self.credit
-        return credit if credit <= outgoing.window and not outgoing._waiting else outgoing.capacity(credit)
+        window = outgoing.window  # 0 while frames wait
+        if credit <= window:
+            return credit
+        return window if outgoing.limited_by_window else outgoing.capacity(credit)
 
     def send(
         self,
@@ -66,9 +69,10 @@ class SenderLink(Link):
         must mean equal tags and payloads."""
         count = len(tags)
         session = self.session
-        if not 0 < count <= self.capacity():
-            raise LocalProtocolError(f"{self!r}: {count} deliveries, capacity for {self.capacity()}")
         outgoing = session.outgoing
+        has_room = 0 < count <= self.credit and count <= outgoing.window
+        if not has_room or self.open_delivery is not None or self._state is not ATTACHED:
+            raise LocalProtocolError(f"{self!r}: {count} deliveries, capacity for {self.capacity()}")
         first = outgoing.take_delivery_ids(count, id_hint)
         self.credit -= count
         self.delivery_count += count
@@ -182,9 +186,11 @@ class SenderLink(Link):
     def abort(self) -> None:
         """End the open delivery: it is void, and settled at both sides (AMQP 2.6.14)."""
         delivery_id = self._end_part(b"", ends=True)
-        self.session.outgoing.settle(delivery_id, delivery_id + 1)
+        outgoing = self.session.outgoing
+        outgoing.undecided.remove(delivery_id, delivery_id + 1)
+        outgoing.unsettled.remove(delivery_id, delivery_id + 1)
         transfer = Transfer(handle=self.handle or 0, aborted=True)
-        self.session.outgoing.send_frame(self, delivery_id, False, transfer.encode())
+        outgoing.send_frame(self, delivery_id, False, transfer.encode())
 
     def _next_delivery(self, *, unsettled: bool) -> int:
         """Use one credit for a delivery, and return its id."""
@@ -220,10 +226,12 @@ class SenderLink(Link):
         Written with data_to_send, adjacent equal ones as one range. On a link that has ended nothing happens."""
         if self._state is not ATTACHED:
             return
-        session = self.session
-        if settled and not session.outgoing.settle(first_id, last_id + 1):
+        outgoing = self.session.outgoing
+        if settled and outgoing.undecided.firsts:
+            outgoing.undecided.remove(first_id, last_id + 1)
+        if settled and not outgoing.unsettled.remove(first_id, last_id + 1):
             return
-        session.outgoing.dispositions.add(first_id, last_id, state, settled)
+        outgoing.dispositions.add(first_id, last_id, state, settled)
 
     def write_dispositions(self) -> None:
         """Write pending dispositions now, ahead of the transfers that follow: before a tag is used again, the peer must

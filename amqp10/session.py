@@ -32,7 +32,7 @@ from amqp10.performatives import Attach, Begin, Detach, End, Flow, Transfer
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sender import SenderLink
-from amqp10.serial import WRAP, difference, unwrap
+from amqp10.serial import HALF, WRAP, difference, unwrap
 from amqp10.unsettled import MOST_RANGES
 
 OCTETS: Final = 4 << 10  # of a session without links, about
@@ -279,7 +279,7 @@ class Session(LinkSession):
         next_id = side.next_delivery_id
         if next_id is None:
             return
-        begin = unwrap(first, next_id)
+        begin = first if -HALF <= first - next_id < HALF else unwrap(first, next_id)
         end = begin + 1 if first == last else begin + difference(last, first) + 1
         if end > next_id:  # deliveries that have not been sent have no state
             end = next_id
@@ -359,8 +359,8 @@ class Session(LinkSession):
             return
         if self.incoming.dispositions.entries:
             self.incoming.dispositions.write()
-        if self.outgoing.dispositions.entries:
-            self.outgoing.write_dispositions()
+        if self.outgoing.dispositions.entries and not self.outgoing._waiting:
+            self.outgoing.dispositions.write()
         if self._flows:
             flows, self._flows = self._flows, {}
             for link, echo in flows.items():

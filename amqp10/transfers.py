@@ -52,6 +52,12 @@ Taken = tuple[list[bytes], list[bytes]]
 """Tags and payloads."""
 
 
+KEY_ENDS: Final = bytes([22 if constructor == _LIST32 else 16 for constructor in range(256)])
+"""Where in a frame its key in a table of shapes ends, by the constructor of its list: behind what begins with the first
+field. The key of a transfer begins behind the frame's size, that of a disposition with it. Different links may share
+one, so a frame is compared with the whole shape."""
+
+
 class Shape(Generic[LinkT]):
     """The common bytes of all transfers of one link, from behind the frame's size to the payload:
 
@@ -85,12 +91,6 @@ class Shape(Generic[LinkT]):
             columns = Struct(f">{4 + len(self.head)}s{self.first_part}{size - self.fixed}s")
             self._columns[size] = columns
         return columns
-
-
-def shape_key(buf: bytes, offset: int) -> bytes:
-    """The key of the transfer frame at `offset` in the table of shapes. It includes channel and handle; different links
-    may share it, so a frame is compared with the whole shape. At least 22 bytes must be there."""
-    return buf[offset + 4 : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset + 4 : offset + 16]
 
 
 def learn_shape(buf: bytes, offset: int, payload: int, link: LinkT, said: Said) -> Shape[LinkT] | None:
@@ -235,8 +235,9 @@ def encode_block(common: Common, first_id: int, tags: list[bytes], payloads: lis
     tag_size = len(tags[0])
     first_id &= WRAP
     if count == 1:
-        payload = payloads[0]
-        return encode_lead(common, first_id, tags[0], len(payload)) + payload
+        payload, layout = payloads[0], _layout(common, tag_size)
+        head = layout.pack(layout.overhead + len(payload), layout.before_id, first_id, layout.after_id)
+        return b"".join((head, tags[0], layout.after_tag, payload))
     tag_sizes = set(map(len, tags))
     if len(tag_sizes) > 1:
         return b"".join(

@@ -21,7 +21,7 @@ linkstate.py, session.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -93,7 +93,7 @@ class Network:
         self.costs = dict(costs)
         self.heartbeat_s = heartbeat_s
         self.dead_after_s = dead_after_s
-        self._pause_s = dead_after_s / 2
+        self.pause_s = dead_after_s / 2
         self.database = LinkStateDatabase(
             name,
             incarnation,
@@ -102,6 +102,9 @@ class Network:
             max_age_s=MAX_AGE_HEARTBEATS * heartbeat_s,
         )
         self.sessions = Sessions(incarnation, hello.versions, self._send_open, self._schedule, timers)
+        self.send: Callable[[tuple[str, ...], Parts], None] = self.sessions.send
+        """Send to each of these peers whose PeerUp has been taken; others miss it. Written at the next `flush`, one
+        copy per branch of the paths."""
         self.failures: dict[str, str] = {}
         """Neighbour, "?" if unknown -> why the last trunk with it was lost or refused."""
         self.login: Login | None = None
@@ -121,7 +124,8 @@ class Network:
         self._pending_opens: dict[tuple[int, int], bytes] = {}  # to destinations without a known path
         self.resumed_at = now
         """When this process last resumed after a pause: what is known of sessions may be as old as that pause."""
-        self._now = now
+        self.looked_at = now
+        """The time, as it was last noted: a pause is looked for where more than `pause_s` has gone since."""
         # Spread the heartbeats of routers that start together.
         self._next_heartbeat = now + heartbeat_s * (0.5 + rng.random() / 2)
         self._heard_heartbeat = False  # since the last flush
@@ -164,17 +168,12 @@ class Network:
     def set_timers(self, heartbeat_s: float, dead_after_s: float, now: float) -> None:
         self.look(now)
         self.heartbeat_s, self.dead_after_s = heartbeat_s, dead_after_s
-        self._pause_s = dead_after_s / 2
+        self.pause_s = dead_after_s / 2
         self.database.set_ages(REFRESH_HEARTBEATS * heartbeat_s, MAX_AGE_HEARTBEATS * heartbeat_s)
         self.sessions.set_timers(heartbeat_s, dead_after_s)
         self._next_heartbeat = min(self._next_heartbeat, now + heartbeat_s)
 
     # Messages ----------------------------------------------------------------------------------------------------
-
-    def send(self, peers: tuple[str, ...], message: Parts) -> None:
-        """Send to each of these peers whose PeerUp has been taken; others miss it. Written at the next `flush`, one
-        copy per branch of the paths."""
-        self.sessions.send(peers, message, self._now)
 
     def take_events(self) -> list[NetworkEvent]:
         """Events in order. Handle the list, `send` what follows from it, and only then take more: a list never has
@@ -198,20 +197,20 @@ class Network:
 
     def look(self, now: float) -> None:
         """Notes the time. A pause of this process shows before anything is read that came meanwhile."""
-        pause_s = self._pause_s
-        if now - self._now > pause_s and now > self._next_heartbeat + pause_s:
+        pause_s = self.pause_s
+        if now - self.looked_at > pause_s and now > self._next_heartbeat + pause_s:
             # This process has paused, and what others sent meanwhile is unread: they get half of dead_after anew.
             heard = now - pause_s
             self.sessions.process_resumed(heard)
             self.resumed_at = now
             for trunk in self._trunks.values():
                 trunk.last_received = max(trunk.last_received, heard)
-        self._now = now
+        self.looked_at = now
 
     def flush(self, now: float) -> bool:
         """Once per read or per turn of the loop: handle one more part of what a trunk has received, process link
         changes, then send all that may be sent. True: there may be events or trunks to take."""
-        if now != self._now:
+        if now != self.looked_at:
             self.look(now)
         if self._unread:
             next(iter(self._unread)).go_on(now)
@@ -322,7 +321,7 @@ class Network:
 
     def transfers(self, trunk: Trunk, payloads: list[bytes], now: float) -> None:
         """Process transfers of an open trunk. Raises PacketError if one is not a row of packets."""
-        if now != self._now:
+        if now != self.looked_at:
             self.look(now)
         trunk.last_received = now
         trunk.transfers_received += len(payloads)
@@ -408,7 +407,7 @@ class Network:
             trunk.up = False
             assert trunk.neighbour is not None
             self.failures[trunk.neighbour] = reason
-            self._lost_at[trunk.neighbour] = self._now
+            self._lost_at[trunk.neighbour] = self.looked_at
             text = "neighbour {neighbour} lost: {reason}"
             self._log.warning("neighbour_lost", text, neighbour=trunk.neighbour, reason=reason)
             if self._trunks.get(trunk.neighbour) is trunk:

@@ -186,7 +186,7 @@ class Sessions:
                     session.announced = True
         return part
 
-    def send(self, peers: tuple[str, ...], message: Parts, now: float) -> None:
+    def send(self, peers: tuple[str, ...], message: Parts) -> None:
         if isinstance(message, bytes) and len(message) <= FRAGMENT:
             items: list[Item] = [(message, False)]
             size = len(message)
@@ -197,7 +197,8 @@ class Sessions:
             session = self.by_peer.get(peer)
             if session is not None and session.announced and session.up:
                 session.out.put(items, size)
-                self._ready(session)
+                if session.trunk is not None and session not in session.trunk.ready:
+                    self._ready(session)
 
     def reset(self, peer: str, now: float) -> None:
         """End the session and begin a new one; messages of it that have not been taken are lost."""

@@ -395,9 +395,10 @@ class Router(BaseRouter):
 
     def peer_message(self, peer: str, data: bytes | Sequence[bytes | memoryview], now: float) -> None:
         """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""
-        self.enter(now)
+        if now != self.now:
+            self.enter(now)
         if peer in self.core.up:
-            self.core.peer_message(peer, decode(data, self.core.speaks(peer)), now)
+            self.core.peer_message(peer, decode(data, self.core.members.speaks[peer]), now)
 
     def take_messages(self) -> list[tuple[tuple[str, ...], Encoded]]:
         """(peers, message) in the order in which they were sent."""

@@ -225,10 +225,12 @@ class ClientCarrier(Carrier):
                 return
         carried = self.client
         reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
-        large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
+        held = reader if reader is not None and reader.buffered else None
+        large = held is not None and held.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
             before = reader.frames if reader is not None else 0
-            held = reader if reader is not None and reader.goes_on(len(data)) else None
+            if held is not None and not held.goes_on(len(data)):
+                held = None
             self._receive(data, held is not None)
             if held is not None and not held.buffered:  # too much was held, and the client has to be told
                 self._server.after_read()
@@ -276,6 +278,7 @@ class ClientCarrier(Carrier):
     def pause_writing(self) -> None:
         if self.client is not None:
             self.client.pause_output()
+            self.stuck = True
 
     def resume_writing(self) -> None:
         if self.client is not None:
@@ -296,6 +299,7 @@ class ClientCarrier(Carrier):
         self._delayed()
         super().served()
         self._halted = self.client is not None and not self.client.reads
+        self.stuck = self.stuck or self._halted
 
     def refused(self, reason: str) -> None:
         cast("RouterServer", self._server).stranger_refused(self.peer, reason)
@@ -316,11 +320,10 @@ class ClientCarrier(Carrier):
         if (self._kept or self._brought or self._unfinished) and self.client is not None:
             self.client.heard(now)
 
-    def write(self) -> None:
-        super().write()
+    def written(self, transport: asyncio.Transport) -> None:
         carried = self.client
-        if carried is not None and carried.output_paused and self.transport is not None:
-            carried.output_waits(self.transport.get_write_buffer_size())
+        if carried is not None and carried.output_paused:
+            carried.output_waits(transport.get_write_buffer_size())
             if not carried.reads:
                 self.pause()
         if self._held and isinstance(carried, MqttConnection) and not carried.is_busy:
@@ -330,6 +333,7 @@ class ClientCarrier(Carrier):
             self._halted = False
             self._look_who()
             self._resume()
+        self.stuck = self._held or self._halted or (carried is not None and carried.output_paused)
 
     def end(self, transport: asyncio.Transport) -> None:
         """A client of MQTT may have sent too much, and reads why it is disconnected only where that is no reset:
@@ -369,7 +373,7 @@ class ClientCarrier(Carrier):
             else:
                 self._take_packets(client, memoryview(data), began)
             if not client.reads and not client.output_paused:  # it has sent more before CONNACK
-                self._halted = True
+                self._halted = self.stuck = True
                 self.pause()
         else:
             self._input(client, client.receive_data, bytes(data), began)
@@ -405,7 +409,7 @@ class ClientCarrier(Carrier):
 
     def _hold(self, rest: bytes | memoryview) -> None:
         """The client's input waits until what it has sent before is done."""
-        self._kept, self._unfinished, self._held = rest, True, True
+        self._kept, self._unfinished, self._held, self.stuck = rest, True, True, True
         self.pause()
 
     def _wait_unfinished(self, unfinished: bool, rest: bytes | memoryview) -> None:

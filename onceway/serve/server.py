@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
 from amqp10.types import Symbol
-from interrouter.events import PeerDown, PeerMessage, PeerUp
+from interrouter.events import NetworkEvent, PeerMessage, PeerUp
 from interrouter.network import Hello, Network, Timers
 from mqtt import Reason
 from onceway.access.authentication import (
@@ -396,10 +396,12 @@ class RouterServer:
         """The time of what is read next. That this process was suspended is noted before anything that came meanwhile
         is read."""
         now = time.monotonic()
-        self.network.look(now)
-        if self.network.resumed_at > self._resumed_at:
-            self._resumed_at = self.network.resumed_at
-            self.router.process_resumed(self._resumed_at)
+        network = self.network
+        if now - network.looked_at > network.pause_s:
+            network.look(now)
+            if network.resumed_at > self._resumed_at:
+                self._resumed_at = network.resumed_at
+                self.router.process_resumed(self._resumed_at)
         return now
 
     def after_read(self) -> None:
@@ -532,8 +534,7 @@ class RouterServer:
             events = network.take_events()
             if not (events or network.more):
                 break
-            for event in events:
-                self._peer_event(event, now)
+            self._peer_events(events, now)
         else:
             self._turn_soon()
         for connection in router.take_dirty():
@@ -552,27 +553,28 @@ class RouterServer:
         self._set_timer(now)
         self._changed.set()
 
-    def _peer_event(self, event: PeerUp | PeerDown | PeerMessage, now: float) -> None:
-        if isinstance(event, PeerMessage):
-            if event.peer in self._reset:
-                return
-            try:
-                self.router.peer_message(event.peer, event.data, now)
-            except PeerProtocolError as error:
-                text = "session with router {peer} reset: {reason}"
-                self.log.warning("session_reset", text, peer=event.peer, reason=str(error))
-                self._reset[event.peer] = None
-                self.network.peer_reset(event.peer, now)
-        elif isinstance(event, PeerUp):
-            known = {"incarnation": f"{event.incarnation:016x}", "version": event.version}
-            self.log.info("session_up", "session with router {peer} up", peer=event.peer, **known)
-            self.router.peer_up(event.peer, now, event.began, event.version)
-        else:
-            self._reset.pop(event.peer, None)
-            self.log.warning(
-                "session_down", "session with router {peer} down", peer=event.peer, reachable=event.reachable
-            )
-            self.router.peer_down(event.peer, now)
+    def _peer_events(self, events: list[NetworkEvent], now: float) -> None:
+        for event in events:
+            if isinstance(event, PeerMessage):
+                if event.peer in self._reset:
+                    continue
+                try:
+                    self.router.peer_message(event.peer, event.data, now)
+                except PeerProtocolError as error:
+                    text = "session with router {peer} reset: {reason}"
+                    self.log.warning("session_reset", text, peer=event.peer, reason=str(error))
+                    self._reset[event.peer] = None
+                    self.network.peer_reset(event.peer, now)
+            elif isinstance(event, PeerUp):
+                known = {"incarnation": f"{event.incarnation:016x}", "version": event.version}
+                self.log.info("session_up", "session with router {peer} up", peer=event.peer, **known)
+                self.router.peer_up(event.peer, now, event.began, event.version)
+            else:
+                self._reset.pop(event.peer, None)
+                self.log.warning(
+                    "session_down", "session with router {peer} down", peer=event.peer, reachable=event.reachable
+                )
+                self.router.peer_down(event.peer, now)
 
     # --- time
 

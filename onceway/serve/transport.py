@@ -88,7 +88,7 @@ class Carrier(asyncio.BufferedProtocol):
     """
 
     __slots__ = ("_brought", "_closing", "_full", "_octets", "_only_layers", "_server", "_view", "carried", "layers",
-                 "login", "look_at", "peer", "stranger", "tls", "transport")  # fmt: skip
+                 "login", "look_at", "peer", "stranger", "stuck", "tls", "transport")  # fmt: skip
     least_read: ClassVar[int] = 256 << 10  # bytes
 
     def __init__(
@@ -114,6 +114,7 @@ class Carrier(asyncio.BufferedProtocol):
             self.layers.append(websocket)
         self.login: ClientSasl | None = None  # how a client says who it is
         self._closing = False
+        self.stuck = False  # something waits for what is written: see `written`
         self._only_layers: bool | None = (
             None  # the other side has begun TLS, and said nothing in it; None: not even that
         )
@@ -273,6 +274,11 @@ class Carrier(asyncio.BufferedProtocol):
         if closes:
             self._closing = True
             self.end(transport)
+        if self.stuck:
+            self.written(transport)
+
+    def written(self, transport: asyncio.Transport) -> None:
+        """Called behind `write` while something waits for it."""
 
     def end(self, transport: asyncio.Transport) -> None:
         """Closes the transport when what it holds is written."""

@@ -183,14 +183,6 @@ class Address(BaseAddress):
         self.records.check_all()  # protocol 6.10: what no subscription has accepted may be done now
         self.ingress.all_windows_changed()
 
-    def flush(self) -> None:
-        """Sends what the handlers of a turn have left behind for other routers."""
-        if self.core.feeding:
-            self.feeds.flush()
-        self.deliveries.reception.flush()
-        if self.queue is not None:
-            self.queue.flush()
-
     def tick(self) -> None:
         """Does what is due."""
         self.subscriptions.tick()

@@ -90,27 +90,6 @@ class Arrivals:
             runs.append(data.position, run)
         return (start, stop)
 
-    def slices(self, start: int, stop: int, cache: dict[object, object]) -> tuple[list[bytes], list[bytes]]:
-        """Returns tags and payloads. The subscribers of a batch share them in its cache."""
-        key = ("arrivals", start, stop)
-        found = cache.get(key)
-        if found is None:
-            found = cache[key] = (self.segments.tags(start, stop), self.segments.payloads(start, stop))
-        return found  # type: ignore[return-value]  # what is still to be sent has its payload
-
-    def accepted(self, ranges: list[Range]) -> list[tuple[ArrivalRun, int, int]]:
-        """Tokens are answered: they leave `open`. Returns the stretches, each with its run (protocol 6.3)."""
-        found: list[tuple[ArrivalRun, int, int]] = []
-        for start, stop in ranges:
-            self.open.remove(start, stop)
-            for run, low, high in self.runs.pieces(start, stop):
-                found.append((run, run.start + low, run.start + high))
-        return found
-
-    def free(self, run: ArrivalRun, start: int, stop: int) -> int:
-        """Frees payload that nobody here needs any more. Returns the bytes that were counted for it."""
-        return 0 if run.ingress == self.name else self.segments.free(start, stop)
-
     def run_of(self, position: int) -> ArrivalRun:
         """Returns the run of a position that is not forgotten."""
         return self.runs.pieces(position, position + 1)[0][0]
@@ -118,15 +97,16 @@ class Arrivals:
     def local(self, ingress: str, start: int, stop: int) -> list[tuple[ArrivalRun, int, int]]:
         """Returns where an ingress's positions are here: runs and local positions."""
         runs = self.by_ingress.get(ingress)
-        if runs is None:
-            return []
-        return [(run, run.start + low, run.start + high) for run, low, high in runs.pieces(start, stop)]
+        found: list[tuple[ArrivalRun, int, int]] = []
+        for run, low, high in runs.pieces(start, stop) if runs is not None else ():
+            found.append((run, run.start + low, run.start + high))
+        return found
 
     def forget(self, run: ArrivalRun, start: int, stop: int) -> int:
         """Forgets positions that are settled. Returns the bytes of payload that were counted for them."""
         freed = 0
         for low, high in self.alive.remove(start, stop):
-            if self.open.starts:
+            if self.open.starts and self.open.starts[0] < high:
                 self.open.remove(low, high)
             freed += self.segments.forget(low, high)
             run.live -= high - low

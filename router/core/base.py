@@ -140,7 +140,7 @@ class BaseCore:
     def send_to(self, router: str, message: m.AddressMessage) -> None:
         if router == self.name:
             self._messages_to_self.append(message)
-        elif router in self.up and router not in self.kinds.apart(message.address):
+        elif router in self.up and not (self.kinds.differ and router in self.kinds.apart(message.address)):
             self._send((router,), message)
 
     def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
@@ -148,8 +148,10 @@ class BaseCore:
             self._messages_to_self.append(message)
             if len(routers) == 1:
                 return
-        apart = self.kinds.apart(message.address)
-        peers = tuple([router for router in routers if router in self.up and router not in apart])
+        peers = tuple(filter(self.up.__contains__, routers))
+        if self.kinds.differ:
+            apart = self.kinds.apart(message.address)
+            peers = tuple([router for router in peers if router not in apart])
         if peers:
             self._send(peers, message)
 

@@ -397,7 +397,11 @@ class Core(BaseCore):
             touched: dict[Address, None] = self._touched
             self._touched = {}
             for address in touched:
-                address.flush()
+                if self.feeding:
+                    address.feeds.flush()
+                address.deliveries.reception.flush()
+                if address.queue is not None:
+                    address.queue.flush()
                 if address.kept.links:
                     address.kept.flush()
             if self._messages_to_self:
@@ -455,10 +459,14 @@ class Core(BaseCore):
         if isinstance(message, m.Ask | m.Answer):
             self.asked(sender, message)
             return
-        if sender in self.kinds.apart(message.address):  # protocol 16.13.2
+        if self.kinds.differ and sender in self.kinds.apart(message.address):  # protocol 16.13.2
             return
         address = self.addresses.get(message.address) or self.address(message.address)
-        address.handle(sender, message)
+        handler = address.handlers.get(type(message))
+        if handler is not None:
+            handler(sender, message)
+        else:
+            address.handle(sender, message)
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 

@@ -48,19 +48,17 @@ class Timeline:
     It keeps at most `MARKS` times with the first position of each; when they are full, it thins out the older ones.
     """
 
-    __slots__ = ("_latest", "_latest_s", "_positions", "_times")
+    __slots__ = ("_latest", "_latest_s", "_positions", "_times", "next_mark_s")
 
     def __init__(self) -> None:
         self._positions = array("q")
         self._times = array("d")
         self._latest = 0
-        self._latest_s = -1.0e9
+        self._latest_s = self.next_mark_s = -1.0e9
 
     def note(self, start: int, now: float) -> None:
-        """Positions from `start` on are appended now."""
-        if now - self._latest_s < MARK_EVERY_S:
-            return
-        self._latest, self._latest_s = start, now
+        """Positions from `start` on are appended now. Call it from `next_mark_s` on."""
+        self._latest, self._latest_s, self.next_mark_s = start, now, now + MARK_EVERY_S
         if len(self._positions) >= MARKS:
             self._thin_out(now)
         self._positions.append(start)
@@ -85,7 +83,9 @@ class Timeline:
     def observe(self, histogram: Histogram, start: int, stop: int, now: float) -> None:
         """Counts how long it has been since these positions were appended."""
         if start >= self._latest:  # the usual case
-            histogram.observe(now - self._latest_s, stop - start)
+            seconds, number = now - self._latest_s, stop - start
+            histogram.counts[bisect_left(BOUNDS_S, seconds)] += number  # as `Histogram.observe`, without its call
+            histogram.sum_s += seconds * number
             return
         positions, times = self._positions, self._times
         i = max(bisect_right(positions, start) - 1, 0)

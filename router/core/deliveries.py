@@ -8,11 +8,10 @@ is in `router.core.subscriber`, the log in `router.core.arrivals`.
 from __future__ import annotations
 
 from router.core import messages as m
-from router.core.arrivals import ArrivalRun
 from router.core.base import BaseAddress
 from router.core.by_need import ByNeed, needs_of
 from router.core.directory import PublisherEntry
-from router.core.intervals import IntervalSet, Range, count, union
+from router.core.intervals import IntervalSet, Range, union
 from router.core.irregular import Irregular, Resume, State
 from router.core.ports import ACCEPTED, REJECTED, Outcome, Term
 from router.core.publisher_directory import PublisherDirectory
@@ -157,7 +156,7 @@ class Deliveries(BaseDeliveries):
 
     def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
         """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9)."""
-        partial = subscriber.partial
+        partial = subscriber.passage.partial if subscriber.passage is not None else None
         if partial is not None and first <= partial.delivery_id <= last:  # protocol 6.12: it counts at the end
             partial.early = (outcome, settled)
             for low, high in ((first, partial.delivery_id - 1), (partial.delivery_id + 1, last)):
@@ -184,7 +183,8 @@ class Deliveries(BaseDeliveries):
                     subscriber.sent.settled_on_wire.add(start, stop)
         if accepted:
             if outcome is ACCEPTED:
-                self.counters.subscriber_accepted += count(accepted)
+                for start, stop in accepted:
+                    self.counters.subscriber_accepted += stop - start
             self.reception.release_tokens(accepted, subscriber)
         if subscriber.irregular.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
@@ -235,16 +235,22 @@ class Deliveries(BaseDeliveries):
 
     # ------------------------------------------------------------------------------------------------------- acceptance
 
-    def accept(self, told: list[Rejection], run: ArrivalRun, start: int, stop: int) -> None:
-        """Nobody here owes these positions any more. told: what their ingress is told next."""
-        offset = run.position - run.start
-        if self.log.rejected:
-            for position in range(start, stop):
-                rejected = self.log.rejected.pop(position, 0)
-                told.append((position + offset, position + offset + 1, rejected))
-        else:
-            told.append((start + offset, stop + offset, 0))
-        self.core.payload_bytes -= self.log.free(run, start, stop)
+    def accepted(self, ranges: list[Range]) -> list[tuple[str, list[Rejection]]]:
+        """Nobody here owes these positions any more: their tokens are answered. Returns what ingresses are told next
+        (protocol 6.3)."""
+        log, answers = self.log, []
+        for first, last in ranges:
+            log.open.remove(first, last)
+            for run, low, high in log.runs.pieces(first, last):
+                start, offset = run.start + low, run.position - run.start
+                told = [(run.position + low, run.position + high, 0)]
+                if log.rejected:
+                    positions = range(start, run.start + high)
+                    told = [(at + offset, at + offset + 1, log.rejected.pop(at, 0)) for at in positions]
+                if run.ingress != self.core.name:
+                    self.core.payload_bytes -= log.segments.free(start, run.start + high)
+                answers.append((run.ingress, told))
+        return answers
 
     def accept_sync(
         self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
@@ -256,7 +262,8 @@ class Deliveries(BaseDeliveries):
         """Tells which entries of SYNC, and which assigned deliveries, have been accepted."""
         sync_accepts, self.sync_accepts = self.sync_accepts, {}
         for (ingress, name, term), pending in sync_accepts.items():
-            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, gathered(pending)))
+            ranges = pending if len(pending) == 1 else gathered(pending)
+            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, ranges))
 
     def router_down(self, router: str) -> None:
         """Drops acceptances that wait for that router: its session is over (protocol 8.6)."""
@@ -269,9 +276,11 @@ class Deliveries(BaseDeliveries):
     def on_settle(self, sender: str, message: Settle) -> None:
         """An ingress settles by position, which every DATA and SYNC entry carries (protocol 6.6, 9)."""
         holders = self.subscribers.values() if self.by_need is None else self.by_need.awake
+        runs, still_open = self.log.by_ingress.get(sender), self.log.open
         for start, stop in message.ranges:
-            for run, low, high in self.log.local(sender, start, stop):
-                early = self.log.open.overlap(low, high)
+            for run, a, b in runs.pieces(start, stop) if runs is not None else ():
+                low, high = run.start + a, run.start + b
+                early = still_open.starts and still_open.starts[0] < high and still_open.overlap(low, high)
                 freed = []
                 for subscriber in holders:
                     passage = subscriber.passage
@@ -406,7 +415,5 @@ class Deliveries(BaseDeliveries):
 
 def gathered(ranges: list[Rejection]) -> list[Rejection]:
     """Returns them with those joined that touch and that nobody has rejected."""
-    if len(ranges) == 1:
-        return ranges
     accepted = IntervalSet((start, stop) for start, stop, rejected in ranges if not rejected)
     return [*((start, stop, 0) for start, stop in accepted), *(each for each in ranges if each[2])]

@@ -52,12 +52,14 @@ class Kinds:
         self._others: dict[str, QueueTable] = {}  # those of routers in session that are not this one's
         self._changes: list[_Change] = []
         self._apart: dict[str, frozenset[str]] = {}
+        self.differ = False
+        """Whether any router may be apart at any address."""
 
     # ------------------------------------------------------------------------------------------------- what others have
 
     def apart(self, address: str) -> frozenset[str]:
         """Returns the routers in session that are apart from this one at that address."""
-        if not self._others and not self._changes:
+        if not self.differ:
             return NONE_APART
         found = self._apart.get(address)
         if found is None:
@@ -128,6 +130,7 @@ class Kinds:
         self._told.pop(peer, None)
         self._said.pop(peer, None)
         self._others.pop(peer, None)
+        self.differ = bool(self._others or self._changes)
         self._apart.clear()
         for change in self._changes:
             if peer in change.unread:
@@ -145,13 +148,14 @@ class Kinds:
             for each in self._changes
             if any(router in members.up for router in each.unread) or (each.unread and now < each.at + longest_s)
         ]
+        self.differ = bool(self._others or self._changes)
         self._apart.clear()
 
     # ---------------------------------------------------------------------------------------------------------- clients
 
     def refuses_publisher(self, port: PublisherPort, attach: PublisherAttach) -> bool:
         """Refuses a publisher that may not attach now (protocol 16.13.3)."""
-        if not self._others and not self._changes:
+        if not self.differ:
             return False
         unique, found = isinstance(attach.unsettled, UniqueTags), self.core.known.get(attach.address)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
@@ -159,7 +163,7 @@ class Kinds:
 
     def refuses_subscriber(self, port: SubscriberPort, attach: SubscriberAttach) -> bool:
         """Refuses a subscription that may not attach now (protocol 16.13.3)."""
-        if not self._others and not self._changes:
+        if not self.differ:
             return False
         found = self.core.known.get(attach.address)
         entry = found.known_subscriptions.get((attach.container, attach.name)) if found is not None else None
@@ -258,6 +262,7 @@ class Kinds:
     def check_invariants(self) -> None:
         up = self.core.up
         assert self._others.keys() <= up.keys()
+        assert self.differ == bool(self._others or self._changes)
         assert self.own == kinds_of(self.core.config.reachable)
         for name, address in self.core.known.items():
             apart = self.apart(name)

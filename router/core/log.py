@@ -8,10 +8,10 @@ forgotten.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final, Generic, TypeVar
 
-from router.core.intervals import IntervalSet
+from router.core.intervals import IntervalSet, Range
 
 BITS: Final = 10
 SEGMENT: Final = 1 << BITS
@@ -77,59 +77,54 @@ class Segments:
 
     def tags(self, start: int, stop: int) -> list[bytes]:
         segment = self.blocks[start >> BITS]
-        if (stop - 1) >> BITS == start >> BITS:
-            return segment.tags[start - segment.start : stop - segment.start]
-        found: list[bytes] = []
-        for low, high, segment in self._split(start, stop):
-            found += segment.tags[low:high]
-        return found
+        if (stop - 1) >> BITS != start >> BITS:
+            return [tag for low, high in _blocks_of(start, stop) for tag in self.tags(low, high)]
+        return segment.tags[start - segment.start : stop - segment.start]
 
     def payloads(self, start: int, stop: int) -> list[bytes | None]:
         """Returns the payloads; None where one is freed."""
         segment = self.blocks[start >> BITS]
-        if (stop - 1) >> BITS == start >> BITS:
-            return segment.payloads[start - segment.start : stop - segment.start]
-        found: list[bytes | None] = []
-        for low, high, segment in self._split(start, stop):
-            found += segment.payloads[low:high]
-        return found
+        if (stop - 1) >> BITS != start >> BITS:
+            return [payload for low, high in _blocks_of(start, stop) for payload in self.payloads(low, high)]
+        return segment.payloads[start - segment.start : stop - segment.start]
 
     def size(self, start: int, stop: int) -> int:
         """Returns how many bytes of payload are kept for these positions."""
         segment = self.blocks[start >> BITS]
-        if (stop - 1) >> BITS == start >> BITS:
-            size = segment.sizes[stop - segment.start] - segment.sizes[start - segment.start]
-        else:
-            size = self._size(start, stop)
+        if (stop - 1) >> BITS != start >> BITS:
+            return sum([self.size(low, high) for low, high in _blocks_of(start, stop)])
+        first, sizes = segment.start, segment.sizes
+        size = sizes[stop - first] - sizes[start - first]
         if self.freed.starts:
             for low, high in self.freed.overlap(start, stop):
-                size -= self._size(low, high)
+                size -= sizes[high - first] - sizes[low - first]
         return size
-
-    def _size(self, start: int, stop: int) -> int:
-        return sum([each.sizes[high] - each.sizes[low] for low, high, each in self._split(start, stop)])
 
     def free(self, start: int, stop: int) -> int:
         """Frees payload. Returns how many bytes it was."""
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS != start >> BITS:
+            return sum([self.free(low, high) for low, high in _blocks_of(start, stop)])
         size = self.size(start, stop)
-        for low, high, segment in self._split(start, stop):
-            segment.payloads[low:high] = [None] * (high - low)
+        segment.payloads[start - segment.start : stop - segment.start] = [None] * (stop - start)
         self.freed.add(start, stop)
         return size
 
     def forget(self, start: int, stop: int) -> int:
         """Forgets positions. Returns how many bytes of payload went with them."""
-        size = 0
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS != start >> BITS:
+            return sum([self.forget(low, high) for low, high in _blocks_of(start, stop)])
+        first, sizes = segment.start, segment.sizes
+        size = sizes[stop - first] - sizes[start - first]
         if self.freed.starts:
-            size = -sum([self._size(low, high) for low, high in self.freed.remove(start, stop)])
-        last = self.end >> BITS
-        for low, high, segment in self._split(start, stop):
-            size += segment.sizes[high] - segment.sizes[low]
-            segment.live -= high - low
-            if not segment.live and segment.start >> BITS != last:  # the last one may still be filled
-                del self.blocks[segment.start >> BITS]
-            else:
-                segment.payloads[low:high] = [None] * (high - low)
+            for low, high in self.freed.remove(start, stop):
+                size -= sizes[high - first] - sizes[low - first]
+        segment.live -= stop - start
+        if not segment.live and start >> BITS != self.end >> BITS:  # the last one may still be filled
+            del self.blocks[start >> BITS]
+        else:
+            segment.payloads[start - first : stop - first] = [None] * (stop - start)
         return size
 
     def check_invariants(self) -> None:
@@ -143,17 +138,11 @@ class Segments:
                 freed = segment.payloads[low - segment.start : high - segment.start]
                 assert freed == [None] * (high - low), "freed payload is still there"
 
-    def _split(self, start: int, stop: int) -> list[tuple[int, int, Segment]]:
-        if (stop - 1) >> BITS == start >> BITS:
-            segment = self.blocks[start >> BITS]
-            return [(start - segment.start, stop - segment.start, segment)]
-        parts: list[tuple[int, int, Segment]] = []
-        while start < stop:
-            segment = self.blocks[start >> BITS]
-            end = min(stop, ((start >> BITS) + 1) << BITS)
-            parts.append((start - segment.start, end - segment.start, segment))
-            start = end
-        return parts
+
+def _blocks_of(start: int, stop: int) -> list[Range]:
+    """Returns the positions start..stop-1 block by block."""
+    edges = [start, *range(((start >> BITS) + 1) << BITS, stop, SEGMENT), stop]
+    return list(pairwise(edges))
 
 
 class Run:

@@ -18,6 +18,7 @@ from router.core.log import RunList
 from router.core.naming import outgoing_tags
 from router.core.ports import ACCEPTED, REJECTED, RELEASED
 from router.core.publisher import BaseRecords, IngressRun, Publisher, Sending
+from router.core.publisher_handshake import DROPPED
 from router.core.traffic import Data, Rejection, Settle
 from router.core.turns import Turns
 
@@ -62,7 +63,9 @@ class Records(BaseRecords):
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
             if publisher.coverage.destinations:
-                core.multicast(publisher.coverage.destinations, self.data(publisher, 0, batch))
+                name, form = address.name, batch.message_format
+                data = Data(name, publisher.publisher_id, publisher.term, 0, form, True, outgoing, batch.payloads)
+                core.multicast(publisher.coverage.destinations, data)
             return
         if publisher.resending.tags:
             publisher.resending.come(outgoing)
@@ -86,13 +89,29 @@ class Records(BaseRecords):
         fed = port.__class__ is Feed and port.positions.get(first_id) is not None  # the topic counts the same octets
         start = log.append(batch.tags, batch.payloads, not fed)
         stop = log.end
-        self._note_run(publisher, start, stop, first_id, batch.message_format)
-        n = stop - start
+        n, runs, form = stop - start, self.runs.runs, batch.message_format
+        run = runs[-1] if runs else None
+        if (
+            run is not None
+            and run.publisher is publisher
+            and run.stop == start
+            and run.first_id + (start - run.start) == first_id
+            and run.message_format == form
+        ):
+            run.stop = stop
+            run.live += n
+        else:
+            if run is not None and not run.live:
+                self._drop_run(run)
+            run = IngressRun(start, stop, publisher, first_id, form)
+            self.runs.append(start, run)
+            publisher.sent.runs.append(first_id, run)
         publisher.sent.live.add(first_id, first_id + n)
         size, counters = 0 if fed else sum(map(len, batch.payloads)), self.counters
         counters.received += n
         counters.received_bytes += size
-        self.taken_at.note(start, self.core.now)
+        if self.core.now >= self.taken_at.next_mark_s:
+            self.taken_at.note(start, self.core.now)
         publisher.sent.undone += n
         publisher.sent.undone_bytes += size
         self.core.payload_bytes += size
@@ -161,28 +180,6 @@ class Records(BaseRecords):
                 publisher.sent.unfinished = None
                 self.turns.look()
             self.core.window_changed(publisher)
-
-    def data(self, publisher: Publisher, start: int, batch: Batch) -> Data:
-        name, form, settled = self.address.name, batch.message_format, batch.settled
-        return Data(name, publisher.publisher_id, publisher.term, start, form, settled, batch.tags, batch.payloads)
-
-    def _note_run(self, publisher: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
-        if self.runs.runs:
-            last = self.runs.runs[-1]
-            if (
-                last.publisher is publisher
-                and last.stop == start
-                and last.first_id + (start - last.start) == first_id
-                and last.message_format == message_format
-            ):
-                last.stop = stop
-                last.live += stop - start
-                return
-            if not last.live:
-                self._drop_run(last)
-        run = IngressRun(start, stop, publisher, first_id, message_format)
-        self.runs.append(start, run)
-        publisher.sent.runs.append(first_id, run)
 
     def _take_repeats(self, publisher: Publisher, batch: Batch) -> None:
         """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
@@ -318,27 +315,24 @@ class Records(BaseRecords):
             publisher.held.forget(first, last)
         for low, high in publisher.sent.live.remove(first, last + 1):
             for run, a, b in publisher.sent.runs.pieces(low, high):
-                self._settle_run(publisher, run, run.start + a, run.start + b)
+                start, stop = run.start + a, run.start + b
+                self.counters.settled += stop - start
+                self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
+                if publisher.brought.wants_completion:
+                    fed = self.feeds.ids(publisher, start, stop)
+                    self.feeds.completion.settled(publisher, run.first_id + a, self.log.tags(start, stop), fed)
+                done = [(start, stop)]
+                first = self.undone.starts[0] if self.undone.starts else stop
+                early = self.undone.overlap(start, stop) if first < stop else []
+                if early:
+                    for x, y in early:
+                        self._forget_undone(publisher, run, x, y)
+                    done = IntervalSet(early).missing(done)
+                for x, y in done:
+                    publisher.sent.unsettled -= y - x
+                    self._forget(publisher, run, x, y)
         if publisher.window.slack <= 0:
             self.core.window_changed(publisher)
-
-    def _settle_run(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
-        self.counters.settled += stop - start
-        self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
-        if publisher.brought.wants_completion:
-            fed = self.feeds.ids(publisher, start, stop)
-            first_id = run.first_id + start - run.start
-            self.feeds.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
-        early = self.undone.overlap(start, stop) if self.undone.starts else []
-        if not early:
-            publisher.sent.unsettled -= stop - start
-            self._forget(publisher, run, start, stop)
-            return
-        for a, b in early:
-            self._forget_undone(publisher, run, a, b)
-        for a, b in IntervalSet(early).missing([(start, stop)]):
-            publisher.sent.unsettled -= b - a
-            self._forget(publisher, run, a, b)
 
     def _forget_undone(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         """Forgets records that are not done. Their acceptance is no longer awaited."""
@@ -348,8 +342,8 @@ class Records(BaseRecords):
         self._forget(publisher, run, start, stop)
 
     def _forget(self, publisher: Publisher, run: IngressRun, start: int, stop: int, *, tell: bool = True) -> None:
-        for a, b in self.kept.remove(start, stop):
-            self.kept_bytes -= self.log.size(a, b)
+        """They are all done, or none is."""
+        kept = self.kept.remove(start, stop)
         if tell:
             if publisher in self.feeds.of:
                 self.feeds.forget(publisher, start, stop)
@@ -364,9 +358,13 @@ class Records(BaseRecords):
                 publisher.sent.repeats.pop(position, None)
         if self.large:
             self._forget_large(start, stop)
-        self.core.payload_bytes -= self.log.forget(start, stop)
+        size = self.log.forget(start, stop)
+        self.core.payload_bytes -= size
+        if kept:
+            self.kept_bytes -= size
         run.live -= stop - start
-        if not run.live and (run is not self.runs.runs[-1] or publisher.dropped):  # the last one may grow
+        gone = publisher.handshake.state is DROPPED
+        if not run.live and (gone or run is not self.runs.runs[-1]):  # the last one may grow
             self._drop_run(run)
 
     def _drop_run(self, run: IngressRun) -> None:
@@ -399,9 +397,11 @@ class Records(BaseRecords):
         for first, last in publisher.sent.live:
             for run, low, high in publisher.sent.runs.pieces(first, last):
                 start, stop = run.start + low, run.start + high
-                if self.undone.overlap(start, stop):
+                early = self.undone.overlap(start, stop)
+                if early:
                     self.distribution.unawait(start, stop)
-                self._forget(publisher, run, start, stop, tell=False)
+                for a, b in (*early, *IntervalSet(early).missing([(start, stop)])):
+                    self._forget(publisher, run, a, b, tell=False)
         for run in [run for run in publisher.sent.runs.runs if not run.live]:
             self._drop_run(run)
         publisher.sent.live.take()

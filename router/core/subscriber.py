@@ -10,7 +10,7 @@ by which deliveries come and go are in `router.core.deliveries` and `router.core
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from router.core.arrivals import Arrivals
 from router.core.base import BaseAddress
@@ -412,14 +412,15 @@ class Subscriber:
             assert self.passage is not None
             self.passage.begin(log.bodies[start], start, None, message_format)
             return 1
-        self._send_log(start, stop, message_format, cache)
-        return stop - start
-
-    def _send_log(self, start: int, stop: int, message_format: int, cache: dict[object, object]) -> None:
-        tags, payloads = self.deliveries.log.slices(start, stop, cache)
+        key = ("arrivals", start, stop)
+        batch: Any = cache.get(key)
+        if batch is None:  # else another one was sent the same; what is still to be sent has its payload
+            batch = cache[key] = log.segments.tags(start, stop), log.segments.payloads(start, stop)
+        tags, payloads = batch
         self.note_sent(start, stop, self.port.send(tags, payloads, message_format, self.settled_mode, start, cache))
         if self.settled_mode:
             self.accept_sent(start, stop)
+        return stop - start
 
     def accept_sent(self, start: int, stop: int) -> None:
         """Accepts what is written (protocol 6.9)."""
@@ -540,8 +541,8 @@ class Subscriber:
     def settle_on_wire(self, start: int, stop: int, first_id: int) -> None:
         """Sends dispositions with settled = true for log positions whose delivery-ids follow each other from `first_id`
         on, less what is settled on the wire already."""
-        offset = first_id - start
-        for a, b in self.sent.settled_on_wire.missing([(start, stop)]):
+        offset, gone = first_id - start, self.sent.settled_on_wire
+        for a, b in gone.missing([(start, stop)]) if gone.starts else ((start, stop),):
             self.port.settle(a + offset, b + offset - 1)
 
     def settle_positions(self, start: int, stop: int) -> None:
@@ -549,12 +550,14 @@ class Subscriber:
         held = self.sent.unsettled.remove(start, stop)
         if not held:
             return
-        self.deliveries.counters.subscriber_settled += count(held)
-        left = held
-        if self.sent.settled_on_wire.starts:
-            left = self.sent.settled_on_wire.missing(held)
-            for low, high in held:
-                self.sent.settled_on_wire.remove(low, high)
+        left: list[Range] = []
+        for low, high in held:
+            self.deliveries.counters.subscriber_settled += high - low
+            gone = self.sent.settled_on_wire.remove(low, high)
+            if not gone:
+                left.append((low, high))
+            elif gone != [(low, high)]:
+                left += IntervalSet(gone).missing([(low, high)])
         for first, end in self.sent.delivery_ids_of(left) if left else ():
             self.port.settle(first, end - 1)  # those that are not settled on the wire already
         if self.sent.rejected.starts:

@@ -23,7 +23,6 @@ from amqp10.errors import (
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
-    Event,
     LinkAttached,
     LinkAttaching,
     LinkDetached,
@@ -100,7 +99,10 @@ class ClientConnection(BaseConnection):
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Call it, and `authenticated`, through `Border.input`."""
-        self.router.enter(now)
+        router = self.router
+        if router.watching:
+            router.enter(now)
+        router.now = now
         while self.steps is not None:
             self._go_on()
             if not data:
@@ -108,14 +110,21 @@ class ClientConnection(BaseConnection):
         connection, core = self.connection, self.core
         reader = connection.reader
         frames = reader.frames
-        handlers = _HANDLERS
-        events = connection.receive_data(data, now)
+        events: list[Any] = connection.receive_data(data, now)
         urgent = not events or connection.flow_due
         for event in events:
             kind = event.__class__
             core.entered = None
-            handlers[kind](self, event, now)
-            if kind not in _QUIET and not (isinstance(event, LinkFlow) and not event.flow.echo):
+            method = _OF_LINKS.get(kind)
+            if method is None:
+                _HANDLERS[kind](self, event, now)
+                urgent = True
+                continue
+            port = event.link.context
+            if port is not None and not port.detached:
+                getattr(port, method)(event, now)
+            # other output of the engine is flows, which can wait; the core's output marks its connections itself
+            if kind is ResumedTransfer or (kind is LinkFlow and event.flow.echo):
                 urgent = True
         core.entered = None
         if self.watched and reader.frames != frames:
@@ -289,10 +298,16 @@ class ClientConnection(BaseConnection):
 
     # --- events
 
-    def _handle(self, events: list[Event], now: float) -> None:
+    def _handle(self, events: list[Any], now: float) -> None:
         for event in events:
             self.core.entered = None
-            _HANDLERS[type(event)](self, event, now)
+            method = _OF_LINKS.get(event.__class__)
+            if method is None:
+                _HANDLERS[event.__class__](self, event, now)
+                continue
+            port = event.link.context
+            if port is not None and not port.detached:
+                getattr(port, method)(event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
         user = self.connection.user or ANONYMOUS
@@ -443,31 +458,6 @@ class ClientConnection(BaseConnection):
                 self.connection.stop_reading()
                 self.router.failed[self] = None
             yield None
-
-    def _transfers(self, event: Transfers, now: float) -> None:
-        port = event.link.context
-        if port is not None and not port.detached:
-            port.on_transfers(event, now)
-
-    def _resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
-        port = event.link.context
-        if port is not None and not port.detached:
-            port.on_resumed_transfer(event, now)
-
-    def _part(self, event: TransferPart, now: float) -> None:
-        port = event.link.context
-        if port is not None and not port.detached:
-            port.on_part(event, now)
-
-    def _flow(self, event: LinkFlow, now: float) -> None:
-        port = event.link.context
-        if port is not None and not port.detached:
-            port.on_flow(event, now)
-
-    def _dispositions(self, event: Dispositions, now: float) -> None:
-        port = event.link.context
-        if port is not None and not port.detached:
-            port.on_dispositions(event, now)
 
     def _detached(self, event: LinkDetached, now: float) -> None:
         port = event.link.context
@@ -647,8 +637,14 @@ def _entered(subscriber: SubscriberAttach) -> Iterator[None]:
         yield None
 
 
-# After these events the engine's own output is flows, which can wait; the core's output marks its connections itself.
-_QUIET: Final = frozenset((Transfers, TransferPart, Dispositions))
+_OF_LINKS: Final = {
+    LinkFlow: "on_flow",
+    Transfers: "on_transfers",
+    TransferPart: "on_part",
+    ResumedTransfer: "on_resumed_transfer",
+    Dispositions: "on_dispositions",
+}
+"""Events that a link's port takes -> its method."""
 
 _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     ConnectionOpened: ClientConnection._opened,
@@ -658,10 +654,5 @@ _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     SessionFlow: ClientConnection._session_flow,
     LinkAttaching: ClientConnection._attaching,
     LinkAttached: ClientConnection._nothing,
-    LinkFlow: ClientConnection._flow,
-    Transfers: ClientConnection._transfers,
-    TransferPart: ClientConnection._part,
-    ResumedTransfer: ClientConnection._resumed_transfer,
-    Dispositions: ClientConnection._dispositions,
     LinkDetached: ClientConnection._detached,
 }

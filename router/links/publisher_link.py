@@ -148,7 +148,7 @@ class PublisherLink:
         self.link.dispose(first_id, last_id, state, settled)
         if self.proof.open:
             self.proof.outcome(first_id, last_id)
-        connection.output_ready()
+        connection.router.dirty[connection] = None
 
     def answer_map_part(self) -> None:
         remote = self.link.remote_attach
@@ -257,7 +257,8 @@ class PublisherLink:
         if event.resume and event.settled:
             # protocol 6.6: an expected tag that will not be sent again
             self.connection.core.publisher_settled_tag(self, event.tag, now)
-            self._echo_settled(event.delivery_id, event.delivery_id)
+            if self._modes.rcv == RCV_SECOND:
+                self.link.dispose(event.delivery_id, event.delivery_id, None, True)
         elif event.payload is not None:
             # protocol 15: our answering map was empty, so this is an ordinary repeat; egresses know it by its tag
             self.on_transfers(
@@ -282,7 +283,8 @@ class PublisherLink:
         if self.detached:
             return
         self.connection.core.publisher_settled(self, event.first_id, event.last_id, now)
-        self._echo_settled(event.first_id, event.last_id)
+        if self._modes.rcv == RCV_SECOND:  # rhea as a sender forgets a delivery when the receiver has settled it, too
+            self.link.dispose(event.first_id, event.last_id, None, True)
 
     def on_frame(self, now: float) -> None:
         """A frame of any kind was read on the connection. It proves nothing of a client with epochs, which answers
@@ -369,12 +371,6 @@ class PublisherLink:
             except DecodeError as error:
                 return annotated, error
         return annotated, None
-
-    def _echo_settled(self, first_id: int, last_id: int) -> None:
-        # rhea as a sender in mode second forgets a delivery only when the receiver has settled it too
-        if self._modes.rcv == RCV_SECOND:
-            self.link.dispose(first_id, last_id, None, True)
-            self.connection.output_can_wait()
 
     def _mark_detached(self) -> None:
         self.detached = True

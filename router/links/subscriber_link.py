@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import NOT_IMPLEMENTED
 from amqp10.link import LinkSession
+from amqp10.outcomes import ACCEPTED
 from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sections import Glance, header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from router.core import ports
 from router.core.holding import octets_of_text
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
-from router.links.base import BaseConnection
+from router.links.base import OUTPUT_LIMIT, BaseConnection
 from router.links.expiry import expired, with_time_left
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
@@ -144,7 +145,7 @@ class SubscriberLink:
         if not self.answered or self.detached or self.paused:
             return 0
         link, connection = self.link, self.connection
-        if connection.full:
+        if connection.output_paused or connection.connection.output_size > OUTPUT_LIMIT:
             connection.wait_for_output(self)
             return 0
         if self._write != connection.writes:
@@ -358,7 +359,8 @@ class SubscriberLink:
             return
         if self.proof.open:  # it has read what came behind the answer
             self._heard(now)
-        outcome = terminal_outcome(event.state, queue=self.queue)
+        accepted = event.state is ACCEPTED
+        outcome = ports.ACCEPTED if accepted else terminal_outcome(event.state, queue=self.queue)
         if outcome is None:
             if is_unknown(event.state):  # AMQP 3.4: nobody may take it for one of ours
                 text = f"disposition.state: {event.state!r:.80} is no outcome that is known here"
@@ -426,7 +428,7 @@ class SubscriberLink:
         self._allowance -= count
         if self._allowance <= 0:
             self.connection.wait_for_output(self)
-        self.connection.output_ready()
+        self.connection.router.dirty[self.connection] = None
 
     def _mark_detached(self) -> None:
         self.detached = True

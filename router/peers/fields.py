@@ -27,8 +27,8 @@ U64: Final = struct.Struct(">Q")
 F64: Final = struct.Struct(">d")
 _TAGS: Final = struct.Struct(">IB")  # how many, the length of each
 _PAYLOADS: Final = struct.Struct(">BI")  # whether all have one length, and this
-_RANGE: Final = struct.Struct(">QQ")
-_REJECTION: Final = struct.Struct(">QQI")
+RANGE: Final = struct.Struct(">QQ")
+REJECTION: Final = struct.Struct(">QQI")
 
 
 def write_string(value: str) -> bytes:
@@ -84,11 +84,11 @@ def write_sparse_payloads(payloads: list[bytes | None]) -> bytes:
 
 
 def write_ranges(ranges: list[Range]) -> bytes:
-    return U32.pack(len(ranges)) + b"".join(starmap(_RANGE.pack, ranges))
+    return U32.pack(len(ranges)) + b"".join(starmap(RANGE.pack, ranges))
 
 
 def write_rejections(ranges: list[Rejection]) -> bytes:
-    return U32.pack(len(ranges)) + b"".join(starmap(_REJECTION.pack, ranges))
+    return U32.pack(len(ranges)) + b"".join(starmap(REJECTION.pack, ranges))
 
 
 def write_expected(expected: Expected | None) -> bytes:
@@ -148,14 +148,7 @@ class Reader:
         return value
 
     def string(self) -> str:
-        data = self.binary()
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            raise PeerProtocolError("a string is not UTF-8") from None
-
-    def binary(self) -> bytes:
-        """Length and bytes. Written out, as most fields of most messages are names."""
+        """Written out, as most fields of most messages are names."""
         data, start = self.data, self.at + 2
         if start > len(data):
             raise PeerProtocolError(f"message ends after {len(data)} bytes, inside a field")
@@ -163,7 +156,14 @@ class Reader:
         if stop > len(data):
             raise PeerProtocolError(f"message ends after {len(data)} bytes, {stop} are needed")
         self.at = stop
-        return data[start:stop]
+        try:
+            return data[start:stop].decode()
+        except UnicodeDecodeError:
+            raise PeerProtocolError("a string is not UTF-8") from None
+
+    def binary(self) -> bytes:
+        """Length and bytes."""
+        return self.take(int(self.fields(U16)[0]))
 
     def term(self) -> Term:
         return (self.fields(U64)[0], self.string())
@@ -185,7 +185,10 @@ class Reader:
         return n
 
     def tags(self) -> list[bytes]:
-        n, length = self.fields(_TAGS)
+        return self.tags_of(*self.fields(_TAGS))
+
+    def tags_of(self, n: int, length: int) -> list[bytes]:
+        """The same behind their number and their length."""
         if length != 0xFF:
             if length > MAX_TAG or (length == 0 and n > 1):
                 raise PeerProtocolError(f"{n} tags of {length} bytes")
@@ -238,14 +241,14 @@ class Reader:
         lengths = struct.unpack(f">{n}I", self.take(4 * n))
         return [None if length == _NO_PAYLOAD else self.take(length) for length in lengths]
 
-    def ranges(self) -> list[Range]:
-        return self._ranges(_RANGE)
-
-    def rejections(self) -> list[Rejection]:
-        return self._ranges(_REJECTION)
-
-    def _ranges(self, form: struct.Struct) -> list[Any]:
-        found = list(form.iter_unpack(self.take(self.fields(U32)[0] * form.size)))
+    def ranges(self, form: struct.Struct = RANGE) -> list[Any]:
+        """Their number, and these. form: `RANGE` or `REJECTION`."""
+        data, start = self.data, self.at + 4
+        stop = start + int.from_bytes(data[start - 4 : start], "big") * form.size
+        if stop > len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, {stop} are needed")
+        self.at = stop
+        found = list(form.iter_unpack(data[start:stop]))
         for row in found:
             if not row[0] < row[1] < OPEN:
                 raise PeerProtocolError(f"{row[0]}..{row[1]} is no range")

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -70,6 +71,7 @@ from router.core.messages import (
 from router.core.traffic import Accept, Data, Settle
 from router.peers.fields import (
     F64,
+    REJECTION,
     U16,
     U32,
     U64,
@@ -92,8 +94,12 @@ from router.versions import SPOKEN
 
 LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
 _ASSIGN: Final = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
+_PUBLISHER_TERM: Final = struct.Struct(">8sQ")  # a publisher, and the number of its term
 _DATA: Final = struct.Struct(">QIBI")  # position, message format, 1 settled or 2 open, how many
+_DATA_TAGS: Final = struct.Struct(">QIBIIB")  # the same, and behind it the number and the length of tags
 _PART: Final = struct.Struct(">Q?")  # position, last
+_known_string: Final = lru_cache(1024)(write_string)  # of addresses in the most frequent messages
+_known_term: Final = lru_cache(1024)(write_term)
 WithPayloads = tuple[list[bytes], list[bytes]]
 """The fields before the payloads, and these."""
 
@@ -214,14 +220,15 @@ def _decode_sync(r: Reader, address: str) -> Sync:
 
 def _encode_data(m: Data) -> WithPayloads:
     head = _DATA.pack(m.position, m.message_format, m.settled + 2 * m.open, len(m.tags))
-    parts = [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags)]
+    parts = [_known_string(m.address), m.publisher, _known_term(m.term), head, write_tags(m.tags)]
     return parts, m.payloads
 
 
 def _decode_data(r: Reader, address: str) -> Data:
-    publisher, term = r.publisher(), r.term()
-    position, message_format, flags, n = r.fields(_DATA)
-    tags = r.tags()
+    publisher, number = r.fields(_PUBLISHER_TERM)
+    term = number, r.string()
+    position, message_format, flags, n, count, length = r.fields(_DATA_TAGS)
+    tags = r.tags_of(count, length)
     if len(tags) != n or not n or position + n >= OPEN:
         raise PeerProtocolError(f"DATA of {n} messages at {position} with {len(tags)} tags")
     settled, is_open = flags == 1, flags == 2
@@ -270,15 +277,15 @@ def _decode_browsed(r: Reader, address: str) -> Browsed:
 
 
 def _encode_accept(m: Accept) -> bytes:
-    return write_string(m.address) + write_rejections(m.ranges)
+    return _known_string(m.address) + write_rejections(m.ranges)
 
 
 def _decode_accept(r: Reader, address: str) -> Accept:
-    return Accept(address, r.rejections())
+    return Accept(address, r.ranges(REJECTION))
 
 
 def _encode_settle(m: Settle) -> bytes:
-    return write_string(m.address) + write_ranges(m.ranges)
+    return _known_string(m.address) + write_ranges(m.ranges)
 
 
 def _decode_settle(r: Reader, address: str) -> Settle:
@@ -313,7 +320,7 @@ _QUEUE_TABLE: Final[FieldType] = (
 _RANGES: Final[FieldType] = (write_ranges, Reader.ranges)
 _KEPT: Final[FieldType] = (write_kept, Reader.kept)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
-_REJECTIONS: Final[FieldType] = (write_rejections, Reader.rejections)
+_REJECTIONS: Final[FieldType] = (write_rejections, lambda r: r.ranges(REJECTION))
 _JOIN_RESULT: Final[FieldType] = (lambda value: bytes((value,)), lambda r: JoinResult(r.u8(3)))
 
 
@@ -437,6 +444,11 @@ def decode(data: bytes | Sequence[bytes | memoryview], version: int = SPOKEN.new
 
 
 def _decode(reader: Reader, last: int) -> Message:
-    message = _DECODERS[reader.u8(last)](reader, reader.string())
-    reader.end()
+    data = reader.data
+    if not data or data[0] > last:
+        reader.u8(last)  # says what is wrong
+    reader.at = 1
+    message = _DECODERS[data[0]](reader, reader.string())
+    if reader.at != len(data):
+        reader.end()
     return message

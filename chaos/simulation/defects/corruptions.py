@@ -38,8 +38,9 @@ FORGET = Segments.forget
 
 def forget_and_keep(self: Segments, start: int, stop: int) -> int:
     size = FORGET(self, start, stop)
-    for low, high, segment in self._split(start, stop) if start >> BITS in self.blocks else ():
-        segment.live += high - low
+    segment = self.blocks.get(start >> BITS)
+    if segment is not None and (stop - 1) >> BITS == start >> BITS:
+        segment.live += stop - start
     return size
 
 

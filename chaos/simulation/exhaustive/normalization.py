@@ -140,6 +140,16 @@ def _reception(reception: TopicReception) -> dict[str, Any]:
     return {"_ring": deque(), "_ring_end": 0}
 
 
+def _timeline(_: Timeline) -> dict[str, Any]:
+    return {
+        "_positions": array("q", [0]),
+        "_times": array("d", [0.0]),
+        "_latest": 0,
+        "_latest_s": -1.0e9,
+        "next_mark_s": -1.0e9,
+    }
+
+
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     ClientConnection: lambda _: {"writes": 0},
     Bookkeeping: lambda _: {"_counted": 0, "_added": 0, "_counted_at": -RECOUNT_S},
@@ -158,7 +168,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Core: _core,
     Counters: _counters,
     CountersByAddress: lambda _: {"lost": {}},
-    Timeline: lambda _: {"_positions": array("q", [0]), "_times": array("d", [0.0]), "_latest": 0, "_latest_s": -1.0e9},
+    Timeline: _timeline,
     Records: _records,
     TopicDistribution: _distribution,
     TopicReception: _reception,

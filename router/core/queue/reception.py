@@ -185,7 +185,8 @@ class QueueReception(Reception):
             part = message if len(tags) == len(message.tags) else replace(message, tags=tags, payloads=payloads)
             part.position = position
             low, high = self.log.append(sender, part)
-            self.deliveries.arrived_at.note(low, self.core.now)
+            if self.core.now >= self.deliveries.arrived_at.next_mark_s:
+                self.deliveries.arrived_at.note(low, self.core.now)
             if sender != self.core.name:
                 self.core.payload_bytes += self.log.segments.size(low, high)
             consumer.owes.add(low, high)
@@ -307,9 +308,9 @@ class QueueReception(Reception):
         if not ranges:
             return
         assert subscriber is not None
-        told, name, term = self.deliveries.sync_accepts, subscriber.name, subscriber.term
-        for run, start, stop in self.log.accepted(ranges):
-            self.deliveries.accept(told.setdefault((run.ingress, name, term), []), run, start, stop)
+        for ingress, told in self.deliveries.accepted(ranges):
+            key = ingress, subscriber.name, subscriber.term
+            self.deliveries.sync_accepts.setdefault(key, []).extend(told)
         self.core.touch(self.address)
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from router.core.held import Batch
 from router.core.intervals import IntervalSet, Range, union
 from router.core.publisher import Distribution, Publisher
 from router.core.records import Records
-from router.core.traffic import Accept
+from router.core.traffic import Accept, Data
 
 
 class TopicDistribution(Distribution):
@@ -43,8 +43,10 @@ class TopicDistribution(Distribution):
             entry.owed.add(start, stop)
             records.owing[entry] = None
         if publisher.coverage.destinations:
-            data = records.data(publisher, start, batch)
-            data.open = start in records.large
+            name, form, is_open = self.address.name, batch.message_format, start in records.large
+            data = Data(
+                name, publisher.publisher_id, publisher.term, start, form, False, batch.tags, batch.payloads, is_open
+            )
             self.core.multicast(publisher.coverage.destinations, data)
         elif not publisher.coverage.uncovered:
             self.check([(start, stop)])
@@ -102,10 +104,10 @@ class TopicDistribution(Distribution):
     def _blockers(self) -> list[IntervalSet]:
         """Returns the sets in which something is."""
         records = self.records
-        blockers = [each for each in records.awaited.values() if each.starts]
-        blockers += [each for each in self.feeds.awaited.values() if each.starts]
-        if records.unfinished.starts:
-            blockers.append(records.unfinished)
+        blockers: list[IntervalSet] = []
+        for each in (*records.awaited.values(), *self.feeds.awaited.values(), records.unfinished):
+            if each.starts:
+                blockers.append(each)  # a comprehension is a call
         for entry in list(records.owing) if records.owing else ():
             if entry.owed:
                 blockers.append(entry.owed)

@@ -74,9 +74,10 @@ class TopicReception(Reception):
             self.core.touch(self.address)
             return
         start, stop = self.log.append(sender, message)
-        self.deliveries.arrived_at.note(start, self.core.now)
-        if sender != self.core.name:
-            self.core.payload_bytes += self.log.segments.size(start, stop)
+        if self.core.now >= self.deliveries.arrived_at.next_mark_s:
+            self.deliveries.arrived_at.note(start, self.core.now)
+        if sender != self.core.name and not message.open:
+            self.core.payload_bytes += sum(map(len, message.payloads))
         if message.open:
             self.core.payload_bytes += self.log.bodies[start].held
             self.moved(self.log.bodies[start])
@@ -240,8 +241,8 @@ class TopicReception(Reception):
                 if not left:
                     return
             ring.rotate(-1)
-        for run, start, stop in self.log.accepted(left):
-            self.deliveries.accept(self.deliveries.accepts.setdefault(run.ingress, []), run, start, stop)
+        for ingress, told in self.deliveries.accepted(left):
+            self.deliveries.accepts.setdefault(ingress, []).extend(told)
         self.core.touch(self.address)
 
     def flush(self) -> None:
@@ -256,7 +257,8 @@ class TopicReception(Reception):
         if deliveries.accepts:
             accepts, deliveries.accepts = deliveries.accepts, {}
             for ingress, pending in accepts.items():
-                self.core.send_to(ingress, Accept(self.address.name, gathered(pending)))
+                ranges = pending if len(pending) == 1 else gathered(pending)
+                self.core.send_to(ingress, Accept(self.address.name, ranges))
         if deliveries.sync_accepts:
             deliveries.tell_accepted()
 
