@@ -155,6 +155,7 @@ class BusProcess:
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
 
     def start(self) -> BusProcess:
@@ -178,6 +179,7 @@ class BusProcess:
         self._starts += 1
 
     def ready(self) -> bool:
+        assert self._process is not None
         assert self._process.poll() is None, f"the bus has ended\n{self.said()}"
         if self.said().count("listening: ") < self._starts:
             return False
@@ -193,6 +195,8 @@ class BusProcess:
         return self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> int:
+        assert self._process is not None
+        assert self._log is not None
         self._process.send_signal(number)
         code = self._process.wait(60)
         self._log.close()
