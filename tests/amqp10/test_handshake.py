@@ -156,14 +156,6 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
     assert outcome == SaslOutcome(1)
 
 
-def test_plain_without_an_initial_response_is_challenged() -> None:
-    server = sasl_server()
-    server.receive_data(SASL_HEADER + sasl_frame(SaslInit("PLAIN")), 0.0)
-    assert server.user is None
-    server.receive_data(sasl_frame(SaslResponse(b"\x00ann\x00secret")) + AMQP_HEADER, 0.0)
-    assert server.user == "ann"
-
-
 def test_a_server_that_insists_on_sasl_answers_the_amqp_header_with_sasls() -> None:
     server = sasl_server(allow_no_sasl=False)
     only(server.receive_data(AMQP_HEADER, 0.0), ConnectionClosed)

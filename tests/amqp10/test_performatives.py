@@ -256,10 +256,6 @@ def test_impossible_frame_head_is_a_framing_error(head: str, offset: int, words:
     assert words in caught.value.description
 
 
-def test_extended_header_is_allowed() -> None:
-    assert parse_frame_header(bytes.fromhex("0000000c03000001")) == (12, 3, 0, 1)
-
-
 def test_frame_on_an_impossible_channel_is_an_encode_error() -> None:
     with pytest.raises(EncodeError):
         encode_frame(0, 65536, b"")

@@ -36,8 +36,6 @@ from amqp10.transfers import encode_block, field_spans
 from tests.amqp10.pair import Pair, Wire, flow, frames, only, transfer
 from tests.builds import puts_stand_ins
 
-Encoder = Callable[..., bytes]
-
 
 def list8(fields: list[bytes]) -> bytes:
     body = b"".join(fields)

@@ -31,22 +31,6 @@ def test_partition_takes_both_sides_down_and_healing_begins_a_new_session() -> N
     assert net["a"].network.sessions.by_peer["c"].token != before
 
 
-def test_what_was_sent_into_a_session_that_ended_never_arrives() -> None:
-    net = Net("abc", LINE, amqp=False)
-    net.run_until(net.converged)
-    net.link("b", "c").stalled = True
-    for _ in range(5):
-        net.send("a", "c", b"old")
-    net.cut("b", "c")
-    net.link("b", "c").stalled = False
-    net.run(0.5)
-    net.mend("b", "c")
-    net.run_until(net.converged)
-    net.send("a", "c", b"new")
-    net.run(1.0)
-    assert net["c"].received["a"] == [b"new"]
-
-
 def test_restarted_router_is_a_new_one_at_once() -> None:
     net = Net("abcd", ["ab", "bc", "cd"], amqp=False)
     net.run_until(net.converged)
@@ -88,24 +72,6 @@ def test_a_link_silent_in_one_direction_is_given_up_by_both_after_dead_after() -
     net.silenced.clear()
     net.run_until(net.converged)
     assert "nothing received" in net["a"].network.failures.get("b", "nothing received")
-
-
-def test_a_router_that_hears_no_acknowledgement_though_a_path_is_known_resets_the_session() -> None:
-    net = Net("abc", LINE, amqp=False)
-    net.run_until(net.converged)
-    transit = net.trunk("b", "c")
-    assert isinstance(transit, PlainTrunk)
-    transit.queue_transit = transit.queue_urgent = lambda packet: None  # type: ignore[method-assign]
-    net.run(5.0)
-    assert log_of(net, "a", "c") == log_of(net, "c", "a") == ["up"]  # who waits for nothing gives nothing up
-    net.send("a", "c", b"lost on its way")
-    net.run(2.9)
-    assert log_of(net, "a", "c") == ["up"]
-    net.run(0.7)
-    assert log_of(net, "a", "c")[:2] == ["up", "down reachable"]
-    del transit.queue_transit, transit.queue_urgent
-    net.run_until(net.converged)
-    assert log_of(net, "c", "a") == ["up", "down reachable", "up"]
 
 
 def test_reset_ends_the_session_for_both_and_a_new_one_follows() -> None:

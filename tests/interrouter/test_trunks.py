@@ -47,14 +47,6 @@ def joined(client: Network, server: Network, meant: str | None = None) -> tuple[
 # Who may connect ------------------------------------------------------------------------------------------------------
 
 
-def test_neighbours_open_a_trunk_and_know_each_other() -> None:
-    a, b = network("a", "b"), network("b", "a", incarnation=8)
-    ends = joined(a, b)
-    assert [(end.neighbour, end.incarnation, end.up) for end in ends] == [("b", 8, True), ("a", 7, True)]
-    assert a.status()["neighbours"]["b"]["up"]
-    assert a.status()["paths"] == {"b": {"next": "b", "cost": 1, "hops": 1}}
-
-
 def test_flush_says_whether_there_may_be_something_to_take() -> None:
     a, b = network("a", "b"), network("b", "a", incarnation=8)
     joined(a, b)

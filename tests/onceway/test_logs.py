@@ -214,14 +214,6 @@ def test_a_log_that_cannot_be_written_is_told_once_and_its_lines_are_counted(
     assert len(lines) == 2
 
 
-def test_a_full_disk_is_survived(handlers: list[Handler]) -> None:
-    stderr = Lines()
-    handlers.append(logs.configure(Options(file=Path("/dev/full")), stderr))
-    LOG.info("router_ready", "ready")
-    LOG.info("router_ready", "ready")
-    assert len(stderr) == 1
-
-
 def test_a_reader_that_does_not_keep_up_costs_lines_and_blocks_nobody() -> None:
     reader, writer = os.pipe()
     try:

@@ -36,19 +36,22 @@ def test_a_process_that_answers_works_though_nothing_is_known_of_its_turns() -> 
     assert Process(WAITS).silent([None] * 100, answers=True) == 0.0
 
 
-def test_a_turn_that_has_the_cpu_and_does_not_end_hangs() -> None:
-    assert Process(RUNS).silent([7] * 21, cpu_share=1.0) == pytest.approx(20.0)
-
-
-def test_a_process_that_others_leave_no_cpu_works() -> None:
-    assert Process(RUNS).silent([7] * 21, cpu_share=0.02) == pytest.approx(0.4)
-    assert Process(DISK).silent([7] * 21) == 0.0
-
-
-@pytest.mark.parametrize("state", [WAITS, STOPPED])
-def test_a_process_that_waits_for_a_lock_or_was_stopped_hangs(state: str) -> None:
-    assert Process(state).silent([7] * 21) == pytest.approx(20.0)
-    assert Process(state).silent([None] * 21) == pytest.approx(21.0)
+@pytest.mark.parametrize(
+    ("state", "turn", "cpu_share", "silent_s"),
+    [
+        (RUNS, 7, 1.0, 20.0),
+        (RUNS, 7, 0.02, 0.4),  # others leave it no CPU
+        (DISK, 7, 0.0, 0.0),
+        (WAITS, 7, 0.0, 20.0),
+        (WAITS, None, 0.0, 21.0),
+        (STOPPED, 7, 0.0, 20.0),
+        (STOPPED, None, 0.0, 21.0),
+    ],
+)
+def test_a_turn_that_does_not_end_hangs_unless_others_or_a_disk_hold_it_up(
+    state: str, turn: int | None, cpu_share: float, silent_s: float
+) -> None:
+    assert Process(state).silent([turn] * 21, cpu_share=cpu_share) == pytest.approx(silent_s)
 
 
 def test_who_looks_may_have_stood_still_itself() -> None:

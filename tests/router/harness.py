@@ -20,7 +20,6 @@ from router.peers.wire import decode, encode
 from tests.router.ends import PublisherEnd, SubscriberEnd
 
 TOPIC = "topic"
-START_US = 1_000_000
 SHORT = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
 
 

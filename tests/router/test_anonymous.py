@@ -158,14 +158,6 @@ def test_what_is_sent_settled_just_before_a_close_arrives(clients: Clients, wait
     assert not clients.router.core.publishers
 
 
-def test_a_reply_reaches_a_dynamic_node_at_once(clients: Clients) -> None:
-    clients = make(RouterConfig("a", routers=("a",)), token=lambda: "node")
-    asks, serves = clients.connect("asks"), clients.connect("serves")
-    node = asks.answered(asks.receiver(source=Source(dynamic=True), credit=1)).source.address
-    send(serves, anonymous(serves), message(node, "reply"))
-    assert received(asks) == ["reply"]
-
-
 def test_a_slow_subscriber_of_one_address_holds_up_its_own_messages_only(clients: Clients) -> None:
     slow, quick = clients.connect("slow"), clients.connect("quick")
     slow.receiver(source=Source("slow"), credit=1)
@@ -179,18 +171,6 @@ def test_a_slow_subscriber_of_one_address_holds_up_its_own_messages_only(clients
     assert outcomes(client) == ["accepted"]
     assert clients.router.connections  # and it has credit for as many more as the window says
     assert link.credit > 0
-
-
-def test_a_link_that_ends_leaves_nothing(clients: Clients) -> None:
-    here = clients.connect("s")
-    here.receiver(source=Source("one"), credit=100)
-    client = clients.connect("c")
-    send(client, anonymous(client), message("one", 1), message("one", 2))
-    assert received(here) == [1, 2]
-    client.connection.close()
-    clients.exchange()
-    assert clients.router.core.payload_bytes == 0
-    assert clients.router.status()["addresses"]["one"]["ingress"]["publishers"] == []
 
 
 def test_publishers_of_addresses_that_are_not_used_are_closed(clients: Clients) -> None:

@@ -44,26 +44,6 @@ def test_a_settlement_does_not_wait_for_a_router_whose_session_has_ended_nor_for
     assert publisher.complete == [0]
 
 
-def test_a_tag_that_the_new_router_does_not_know_is_settled_and_completed_everywhere() -> None:
-    """PUBREL after the death of the router that had said PUBREC."""
-    mesh = Mesh("abc")
-    subscriber = mesh.subscriber("c", epoch=1, born=1)
-    mqtt_publisher(mesh, "a").send("m0", tags=[TAG])
-    mesh.crash("a")
-    publisher = mqtt_publisher(mesh, "b")
-    assert len(subscriber.unsettled()) == 1
-    mesh.held.add(("b", "c"))
-    publisher.core.publisher_settled_tag(publisher, TAG, mesh.now)
-    mesh.run()
-    assert publisher.complete_tags == []
-    mesh.held.clear()
-    mesh.run()
-    assert publisher.complete_tags == [TAG]
-    assert subscriber.unsettled() == []
-    publisher.send("m1", tags=[TAG])
-    assert subscriber.bodies() == ["m0", "m1"]
-
-
 def test_a_tag_of_a_record_is_completed_by_tag_and_by_delivery_id() -> None:
     mesh = Mesh("ab")
     mesh.subscriber("b")

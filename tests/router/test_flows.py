@@ -27,20 +27,6 @@ def test_a_message_crosses_to_every_router_with_a_subscription_and_to_no_other()
     mesh.assert_settled()
 
 
-def test_the_publisher_is_told_only_when_every_subscription_has_accepted() -> None:
-    mesh = Mesh("ab")
-    quick = mesh.subscriber("a", "s0")
-    slow = mesh.subscriber("b", "s1", accepts=False)
-    publisher = mesh.publisher("a")
-    publisher.send("m0", "m1", "m2")
-    assert quick.bodies() == ["m0", "m1", "m2"]
-    assert publisher.told == []
-    slow.accept(slow.got[1].id)
-    assert publisher.told == [1]
-    slow.accept(slow.got[0].id, slow.got[2].id)
-    assert sorted(publisher.told) == [0, 1, 2]
-
-
 def test_a_log_goes_over_many_segments() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", credit=10_000)

@@ -43,22 +43,6 @@ def test_routers_without_queues_say_nothing_of_them() -> None:
     assert mesh.pending("a", "b") == ["Hello"]
 
 
-def test_a_queue_is_served_when_all_follow() -> None:
-    mesh = mesh_of_topics("abc")
-    follow(mesh, "a", "b")
-    refused = [mesh.publisher("c"), mesh.subscriber("a")]
-    assert [each.condition for each in refused] == ["amqp:link:detach-forced"] * 2
-    assert "'topic' is a queue at router a, and a topic at c" in refused[1].why
-    follow(mesh, "c")
-    publisher, consumer = mesh.publisher("c"), mesh.subscriber("a")
-    publisher.send("m0")
-    mesh.run()
-    assert [got.body for got in consumer.got] == ["m0"]
-    assert publisher.told == [0]
-    assert all(core.addresses[TOPIC].queue is not None for core in mesh.cores.values())
-    assert not any(core.kinds._changes or core.kinds._others for core in mesh.cores.values())
-
-
 def test_an_address_in_use_cannot_become_a_queue() -> None:
     mesh = mesh_of_topics()
     subscriber = mesh.subscriber("a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from router.links.credit import Credit
 from router.links.proof import Proof
 
@@ -14,25 +16,22 @@ def credit_with(messages: int, size: int, *payload_sizes: int) -> Credit:
     return credit
 
 
-def test_credit_is_64_while_no_size_is_known() -> None:
-    assert credit_with(1_000, 8 << 20).change(0) == 64
-
-
-def test_credit_is_the_messages_left_when_they_are_small() -> None:
-    assert credit_with(1_000, 8 << 20, 100).change(1) == 1_000
-
-
-def test_credit_is_what_the_bytes_left_are_good_for_when_messages_are_large() -> None:
-    assert credit_with(1_000, 8 << 20, 100, 1 << 20, 100).change(3) == 8
-
-
-def test_credit_is_at_least_one_while_bytes_are_left() -> None:
-    assert credit_with(1_000, 1, 10 << 20).change(1) == 1
-
-
-def test_no_messages_or_no_bytes_left_is_no_credit() -> None:
-    assert credit_with(0, 8 << 20, 100).change(0) is None
-    assert credit_with(5, 0, 100).change(0) is None
+@pytest.mark.parametrize(
+    ("messages", "size", "payload_sizes", "credit"),
+    [
+        (1_000, 8 << 20, [], 64),  # no size is known
+        (1_000, 8 << 20, [100], 1_000),
+        (1_000, 8 << 20, [100, 1 << 20, 100], 8),
+        (1_000, 1, [10 << 20], 1),
+        (10, 100, [0], 10),  # an empty payload counts as one octet
+        (0, 8 << 20, [100], None),
+        (5, 0, [100], None),
+    ],
+)
+def test_credit_is_what_the_messages_and_the_bytes_left_are_good_for(
+    messages: int, size: int, payload_sizes: list[int], credit: int | None
+) -> None:
+    assert credit_with(messages, size, *payload_sizes).change(len(payload_sizes) if credit else 0) == credit
 
 
 def test_only_the_last_hundred_sizes_count() -> None:
@@ -47,10 +46,6 @@ def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
     credit = credit_with(1_000, 8 << 20, 1 << 20)
     credit.sizes.observe([b"xy"] * 250)
     assert credit.sizes.largest == 2
-
-
-def test_empty_payloads_count_as_one_octet() -> None:
-    assert credit_with(10, 100, 0).change(0) == 10
 
 
 def test_a_little_more_credit_is_not_told_and_a_quarter_more_is() -> None:

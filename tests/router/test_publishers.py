@@ -37,24 +37,6 @@ def test_an_epoch_that_is_not_above_the_known_one_is_refused() -> None:
     assert late.ended == (STOLEN, {"onceway:epoch": 5}, True)
 
 
-def test_a_later_attachment_steals_the_older_one() -> None:
-    mesh = Mesh("ab")
-    plain, recovering = mesh.publisher("a", "p0"), mesh.publisher("a", "p1", epoch=1, incarnation=1)
-    mesh.now += 1
-    mesh.publisher("b", "p0")
-    mesh.publisher("b", "p1", epoch=2, incarnation=1, unsettled={})
-    assert plain.ended[0] == STOLEN
-    assert plain.ended[2], "a plain client is detached closed, or proton does not see it"
-    assert recovering.ended == (STOLEN, {"onceway:epoch": 2}, False)
-
-
-def test_a_map_that_nobody_knows_is_refused() -> None:
-    mesh = Mesh("ab")
-    publisher = mesh.publisher("a", unsettled=undecided("m0"))
-    assert publisher.refused
-    assert publisher.condition == PUBLISHER_UNKNOWN
-
-
 def test_a_publisher_away_for_too_long_is_refused_and_then_forgotten() -> None:
     mesh = Mesh("ab", address=SHORT)
     mesh.publisher("a").leave()

@@ -30,17 +30,6 @@ async def test_what_is_published_is_delivered_accepted_and_settled() -> None:
         assert not network.subscriptions  # closed: nobody waits for it
 
 
-async def test_send_returns_when_it_is_accepted_and_settled() -> None:
-    async with playing() as network, onceway.connect(network.url()) as connection:
-        publisher = await connection.publisher("orders")
-        await publisher.send(b"x")
-        assert network.published
-        assert publisher.unsettled == 0
-        assert network.publishers["orders"].records == {} or await eventually(
-            lambda: not network.publishers["orders"].records
-        )
-
-
 async def test_bodies_of_all_kinds_arrive_as_they_were() -> None:
     bodies: list[Any] = [b"", b"short", bytes(70_000), "text", Message({"a": 1}, properties=Properties(subject="s"))]
     async with playing() as network, onceway.connect(network.url()) as connection:

@@ -32,16 +32,6 @@ def test_a_first_attach_has_no_map_and_an_incarnation_equal_to_its_epoch() -> No
     assert publisher.room == 0
 
 
-def test_a_later_attach_repeats_the_incarnation_with_a_higher_epoch_although_the_clock_stands_still() -> None:
-    rig = Rig()
-    attached_publisher(rig)
-    rig.reconnect()
-    link = rig.attaching()
-    assert epoch_of(link) == 1_000_001
-    assert number_of(link, "onceway:incarnation") == 1_000_000
-    assert map_of(link) == {}
-
-
 def test_puts_become_one_run_of_transfers() -> None:
     rig = Rig()
     publisher, _ = attached_publisher(rig)
@@ -96,23 +86,6 @@ def test_an_outcome_that_is_told_twice_counts_once() -> None:
     link.dispose(0, 1, ACCEPTED, False)
     rig.run()
     assert sum(event.last - event.first + 1 for event in publisher.take_events() if isinstance(event, Decided)) == 2
-
-
-def test_the_undecided_are_in_the_map_and_sent_again_in_order_before_anything_new() -> None:
-    rig = Rig()
-    publisher, link = attached_publisher(rig)
-    put(rig, publisher, 0, 1, 2, 3, 4)
-    rig.accept(link, 1, 2)
-    rig.received()
-    rig.reconnect()
-    attach = rig.attaching()
-    assert map_of(attach) == {tag_of(0): None, tag_of(3): None, tag_of(4): None}
-    rig.heard.append(LinkAttaching(attach))
-    link = rig.answer_publisher(credit=4)
-    assert publisher.room == 1
-    put(rig, publisher, 5)
-    assert rig.received() == [payload(0), payload(3), payload(4), payload(5)]
-    assert not [event for event in rig.heard if type(event).__name__ == "ResumedTransfer"]
 
 
 def test_outcomes_after_a_failover_find_the_right_messages() -> None:

@@ -12,8 +12,7 @@ import pytest
 import onceway
 from amqp10.outcomes import Modified
 from amqp10.sections import Message, Properties
-from onceway.client.reports import LinkAttached
-from onceway.errors import DeliveryRejected, LinkRefused, LinkStolen
+from onceway.errors import DeliveryRejected
 from tests.live import LiveNetwork
 from tests.live_fixture import LiveNetworks
 
@@ -126,21 +125,6 @@ async def test_draining_brings_what_is_there_and_says_when_that_was_all(live_net
         check(received, 1, 500)
 
 
-async def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetworks) -> None:
-    network = live_network("a")
-    large = bytes(range(256)) * (10 * 4096)
-    async with onceway.connect(network.urls()) as connection:
-        subscriber = await connection.subscriber("orders")
-        publisher = await connection.publisher("orders")
-        publications = [await publisher.put(large) for _ in range(3)]
-        for _ in range(3):
-            delivery = await subscriber.receive()
-            assert delivery.body == large
-            await delivery.accept()
-        for publication in publications:
-            await publication
-
-
 async def test_failed_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
     network = live_network("a", addresses=[{"match": "*", "max_redeliveries": 2}])
     async with onceway.connect(network.urls()) as connection:
@@ -163,49 +147,15 @@ async def test_failed_comes_again_with_its_tag_and_too_often_is_rejected(live_ne
             await publication
 
 
-async def test_the_guarantees_are_what_the_address_allows(live_network: LiveNetworks) -> None:
-    network = live_network("a", addresses=[{"match": "loose", "guarantee": "at-least-once"}])
-    async with onceway.connect(network.urls()) as connection:
-        with pytest.raises(LinkRefused):
-            await connection.publisher("loose")
-        publisher = await connection.publisher("loose", guarantee="at-least-once")
-        subscriber = await connection.subscriber("loose", guarantee="at-least-once")
-        assert publisher.guarantee == subscriber.guarantee == "at-least-once"
-        publication = await publisher.put(b"x")
-        await (await subscriber.receive()).accept()
-        await publication
-        once = await connection.publisher("orders", guarantee="at-most-once")
-        subscriber = await connection.subscriber("orders", guarantee="at-most-once")
-        assert once.guarantee == subscriber.guarantee == "at-most-once"
-        await once.send(b"y")
-        assert (await subscriber.receive()).body == b"y"
-
-
-async def test_a_second_process_takes_the_link_over(live_network: LiveNetworks) -> None:
-    network = live_network("a", "b", links=[("a", "b")])
-    async with (
-        onceway.connect(network.urls("a"), container="twin") as older,
-        onceway.connect(network.urls("b"), container="twin") as newer,
-    ):
-        first = await older.subscriber("orders")
-        second = await newer.subscriber("orders")
-        with pytest.raises(LinkStolen):
-            await first.receive()
-        publisher = await newer.publisher("orders")
-        publication = await publisher.put(b"x")
-        await (await second.receive()).accept()
-        await publication
-
-
 async def through_deaths(
-    network: LiveNetwork, tmp_path: Path, deaths: Callable[[], Awaitable[None]], *, count: int = 4000, journals: bool
+    network: LiveNetwork, tmp_path: Path, deaths: Callable[[], Awaitable[None]], *, count: int = 4000
 ) -> None:
     """Two publishers and three subscribers spread over a triangle, while `deaths` happen."""
     gaps: list[Any] = []
 
     def connect(name: str, first: str) -> onceway.Connection:
         order = [first, *(other for other in "abc" if other != first)]
-        journal = tmp_path / f"{name}.journal" if journals else None
+        journal = tmp_path / f"{name}.journal"
         return onceway.connect(network.urls(*order), container=name, ordered=True, journal=journal)
 
     async with connect("s1", "a") as s1, connect("s2", "b") as s2, connect("s3", "c") as s3:
@@ -230,17 +180,6 @@ async def through_deaths(
             assert gaps == []
 
 
-def test_killed_routers_cost_clients_without_a_journal_nothing(live_network: LiveNetworks, tmp_path: Path) -> None:
-    """With journals, and one router or another: tests/chaos/test_kills.py."""
-    network = live_network("a", "b", "c", links=TRIANGLE)
-
-    async def deaths() -> None:
-        await asyncio.sleep(0.3)
-        await asyncio.to_thread(network.kill, *"ab")
-
-    run(lambda: through_deaths(network, tmp_path, deaths, journals=False))
-
-
 def test_all_routers_die_at_once_and_come_back(live_network: LiveNetworks, tmp_path: Path) -> None:
     network = live_network("a", "b", "c", links=TRIANGLE, settings=QUICK)
 
@@ -250,31 +189,7 @@ def test_all_routers_die_at_once_and_come_back(live_network: LiveNetworks, tmp_p
         for name in "abc":
             network.spawn(name, fresh=False)
 
-    run(lambda: through_deaths(network, tmp_path, deaths, journals=True))
-
-
-async def test_a_publisher_process_that_dies_leaves_what_the_next_one_sends(
-    live_network: LiveNetworks, tmp_path: Path
-) -> None:
-    network = live_network("a", "b", links=[("a", "b")])
-    path = tmp_path / "p.journal"
-    async with onceway.connect(network.urls("b"), container="s") as subscribing:
-        subscriber = await subscribing.subscriber("orders")
-        connection = await onceway.connect(network.urls("a"), container="p", journal=path)
-        publisher = await connection.publisher("orders")
-        await publisher.put_many(messages(500))
-        await asyncio.sleep(0.1)
-        await connection.close(timeout_s=0)  # nobody has accepted: all is undecided
-        told: list[Any] = []
-        async with onceway.connect(network.urls("b"), container="p", journal=path, on_report=told.append) as connection:
-            publisher = await connection.publisher("orders")
-            assert publisher.sequence == 500
-            assert len(publisher.recovered) == 500
-            received: list[Any] = []
-            await asyncio.gather(gather_all(subscriber, 500, received), publisher.drain())
-            check(received, 1, 500)
-            assert publisher.accepted == 500
-        assert any(isinstance(report, LinkAttached) and report.resumed for report in told)
+    run(lambda: through_deaths(network, tmp_path, deaths))
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
