@@ -13,6 +13,7 @@ import aiohttp
 from edges.bus.places import LOOPBACK, Places
 from edges.bus.sender import Failure, Sender
 from onceway.base.loop import run
+from tests.serving import until
 
 LONG_S = 60.0
 HERE = Places(LOOPBACK)
@@ -76,6 +77,20 @@ def test_an_answer_that_takes_too_long_fails_the_batch() -> None:
             return await sent(url, total_s=0.2), len(heads)
 
     assert run(hang()) == ([TIMEOUT], 1)
+
+
+def test_a_subscriber_that_hangs_holds_up_no_batch_for_another() -> None:
+    async def beside() -> Failure | None:
+        sender = Sender(HERE)
+        async with subscriber(None) as (hangs, heads), subscriber(b"HTTP/1.1 204 x\r\n\r\n") as (url, _):
+            held = asyncio.create_task(sender.send(hangs, "u", b"[]", "0 t:0-0"))
+            await until(lambda: heads, "the request of the one that hangs")
+            said = await sender.send(url, "u", b"[]", "0 t:0-0")
+            held.cancel()
+            await sender.close()
+        return said
+
+    assert run(beside()) is None
 
 
 def test_a_redirect_is_not_followed() -> None:
