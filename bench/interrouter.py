@@ -47,7 +47,7 @@ class Router:
         while network.more:
             self.got += len(network.take_events())
             network.flush(now)
-        found = [(trunk, trunk.data_to_send()) for trunk in network.take_dirty()]
+        found = [(trunk, trunk.data_to_send()) for trunk in network.work.take_dirty()]
         self.spent += time.perf_counter() - start
         return [(trunk, data) for trunk, data in found if data]
 
@@ -63,8 +63,8 @@ class Line:
         self.other: dict[Trunk, tuple[Router, Trunk]] = {}
         for one, two in ("ab", "bc"):
             dialler, server = self.routers[one], self.routers[two]
-            end = dialler.network.connect(0.0, server=False, neighbour=two)
-            far = server.network.connect(0.0, server=True, neighbour=None)
+            end = dialler.network.connect(0.0, neighbour=two)
+            far = server.network.connect(0.0, neighbour=None)
             self.other[end], self.other[far] = (server, far), (dialler, end)
         self.settle(*self.routers.values())
 

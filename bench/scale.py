@@ -52,8 +52,8 @@ class Ring:
         for one, other in pairs:
             near, far = self.routers[one], self.routers[other]
             ends = (
-                near.network.connect(0.0, server=False, neighbour=other),
-                far.network.connect(0.0, server=True, neighbour=None),
+                near.network.connect(0.0, neighbour=other),
+                far.network.connect(0.0, neighbour=None),
             )
             self.far[ends[0]], self.far[ends[1]] = (far, ends[1]), (near, ends[0])
         self.due = dict.fromkeys(self.routers.values())
@@ -74,7 +74,7 @@ class Ring:
             network.tick(now)
             network.flush(now)
             router.ups += sum(isinstance(event, PeerUp) for event in network.take_events())
-            for trunk in network.take_dirty():
+            for trunk in network.work.take_dirty():
                 data = trunk.data_to_send()
                 router.written += len(data)
                 if data:

@@ -40,14 +40,14 @@ from amqp10.runs import LinkFlow, Transfers
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
+from interrouter.outgoing import TRANSFER
 from interrouter.packets import MAX_NAME, PacketError
-from interrouter.trunk import CREDIT, MAX_TRANSFER, RESERVE, TRANSFER, Hello, Refused, Trunk
+from interrouter.trunk import CREDIT, MAX_TRANSFER, RESERVE, BaseNetwork, Hello, Refused, Trunk
 from router import names
 from router.versions import Versions
 
 if TYPE_CHECKING:
     from amqp10.session import Session
-    from interrouter.network import Network
 
 _TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
 _EVENT: Final = 64  # bytes of a part that any other event counts as
@@ -56,9 +56,9 @@ _EVENT: Final = 64  # bytes of a part that any other event counts as
 class AmqpTrunk(Trunk):
     """`Trunk` over an `amqp10.Connection`."""
 
-    def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
-        super().__init__(network, server=server, dialled=dialled, now=now)
-        hello, login = network.hello, network.login
+    def __init__(self, network: BaseNetwork, *, dialled: str | None, now: float) -> None:
+        super().__init__(network, dialled=dialled, now=now)
+        server, hello, login = dialled is None, network.hello, network.login
         self.connection = Connection(
             ConnectionSettings(
                 container_id=hello.name,
@@ -67,7 +67,7 @@ class AmqpTrunk(Trunk):
                 channel_max=0,
                 handle_max=1,
                 idle_timeout_s=None,
-                handshake_timeout_s=network.dead_after_s,
+                handshake_timeout_s=network.heartbeats.dead_after_s,
                 incoming_window=16 * CREDIT,
                 max_message_size=MAX_TRANSFER,
                 sasl=None if login is None else login.sasl(dialled),
@@ -108,7 +108,7 @@ class AmqpTrunk(Trunk):
             event = self._input.popleft()
             part.append(event)
             left -= _octets(event)
-        self.network.unread(self, bool(self._input))
+        self.network.work.note_unread(self, bool(self._input))
         self._handle(part, now)
 
     def data_to_send(self) -> bytes:
@@ -128,7 +128,7 @@ class AmqpTrunk(Trunk):
         return self.connection.closed
 
     def close(self, condition: str | None = None, description: str = "") -> None:
-        self.network.touch(self)
+        self.network.work.touch(self)
         self.connection.close(None if condition is None else Error(Symbol(condition), description))
 
     def _capacity(self) -> int:
@@ -159,15 +159,17 @@ class AmqpTrunk(Trunk):
             link.grant(CREDIT)
         elif link.credit < RESERVE:
             link.grant(RESERVE)
-        self.network.touch(self)
+        self.network.work.touch(self)
 
     def _handle(self, events: list[Event], now: float) -> None:
         network = self.network
-        network.touch(self)
+        network.work.touch(self)
         for event in events:
             if isinstance(event, Transfers):
                 if not self.up:
                     continue  # sent before the trunk was replaced or failed
+                self.last_received = now
+                self.transfers_received += len(event.payloads)
                 try:
                     network.transfers(self, event.payloads, now)
                 except PacketError as error:
@@ -175,7 +177,7 @@ class AmqpTrunk(Trunk):
                 if event.link.credit <= CREDIT // 2:
                     self.renew_credit()
             elif isinstance(event, (LinkFlow, SessionFlow)):
-                network.credit_granted(self)
+                network.work.schedule(self)
             elif isinstance(event, ConnectionOpened):
                 others = chain(events, self._input)
                 if not any(isinstance(other, ConnectionClosed) for other in others):  # else it refuses us, AMQP 2.4.3
@@ -184,7 +186,7 @@ class AmqpTrunk(Trunk):
                 try:
                     if isinstance(event, LinkAttaching):
                         self._answer(event)
-                    elif self.server:
+                    elif self.dialled is None:
                         self._attach(event.session)
                 except LocalProtocolError as refused:  # the neighbour allows only one link, or only tiny frames
                     network.fail(self, NOT_ALLOWED, str(refused), now)
@@ -216,7 +218,7 @@ class AmqpTrunk(Trunk):
             named = ", ".join(map(repr, sorted(self.certified))) or "nobody"
             problem = f"router {name!r} is not who its certificate says: that names {named}"
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
-        elif self.server and self.connection.user not in (None, name):
+        elif self.dialled is None and self.connection.user not in (None, name):
             problem = f"router {name!r} has shown that it is {self.connection.user!r:.80}"
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
         else:
@@ -230,9 +232,11 @@ class AmqpTrunk(Trunk):
         if self._sender is not None:
             session.end(Error(Symbol(NOT_ALLOWED), "a trunk has one session"))
             return
-        self._sender = session.sender(f"trunk from {self.network.name}")
+        self._sender = session.sender(f"trunk from {self.network.hello.name}")
         self._sender.attach(
-            source=Source(address=self.network.name), target=Target(address=names.TRUNK), snd_settle_mode=SND_SETTLED
+            source=Source(address=self.network.hello.name),
+            target=Target(address=names.TRUNK),
+            snd_settle_mode=SND_SETTLED,
         )
 
     def _answer(self, event: LinkAttaching) -> None:

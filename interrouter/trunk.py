@@ -1,43 +1,34 @@
-"""The connection to one neighbour: what waits for it, in which order it is sent, and how it shares transfers.
+"""The connection to one neighbour: who is at the other end, and what goes out as transfers, by credit.
 
-A trunk sends transfers while it has credit; each is a row of packets. Urgent packets (heartbeat, link states, opens,
-acknowledgements) go first and may use the last few credits, which messages may not, so messages do not delay them.
-Packets in transit and packets of our own sessions alternate. Our own are taken from their streams only when there is
-credit; packets in transit wait here, up to a limit beyond which they are dropped (their sender notices the loss and
-slows down). So memory is bounded however slow the neighbour is.
+A trunk sends transfers while it has credit; each is a row of packets. Urgent ones may use the last few credits, which
+messages may not, so messages do not delay them.
 
 Subclasses turn transfers into bytes: amqp_trunk.py in the product, tests/interrouter/transports.py without AMQP. Read
-network.py for the receiving side.
+outgoing.py for the order of packets, network.py for the receiving side.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from interrouter.linkstate import LinkState
-from interrouter.packets import HEARTBEAT_PACKET, LinkStatePacket, encode_link_state
+from interrouter.outgoing import Outgoing
 from router.versions import SPOKEN, Versions
 
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, Offer
-    from interrouter.network import Network
-    from interrouter.session import Session
+    from interrouter.heartbeats import Heartbeats
+    from interrouter.session import Session, Sessions
+    from interrouter.work import Work
 
-TRANSFER: Final = 64 * 1024
-"""Bytes after which a transfer takes no further packet; a packet may exceed them by its last message. Also bytes of
-transfers after which one part of what was received ends."""
 MAX_TRANSFER: Final = 1 << 20
 """Bytes; larger transfers are refused."""
 CREDIT: Final = 32
 """Transfers that a neighbour may send before we have read any. With their size it bounds the output that waits."""
 RESERVE: Final = 4
 """Credits reserved for urgent packets."""
-TRANSIT_LIMIT: Final = 8 * 1024 * 1024
-URGENT_LIMIT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +59,28 @@ class Login(Protocol):
         comes of it is the name of the router that dialled."""
 
 
+class BaseNetwork(Protocol):
+    """The network, as its trunks know it."""
+
+    hello: Hello
+    login: Login | None
+    sessions: Sessions
+    work: Work
+    heartbeats: Heartbeats
+
+    def trunk_opened(self, trunk: Trunk, hello: Hello, now: float) -> None: ...
+    def trunk_lost(self, trunk: Trunk, reason: str, now: float) -> None: ...
+    def fail(self, trunk: Trunk, condition: str, description: str, now: float) -> None: ...
+    def transfers(self, trunk: Trunk, payloads: list[bytes], now: float) -> None: ...
+    def admits(self, trunk: Trunk) -> bool: ...
+
+
 class Trunk(ABC):
     """One connection with a neighbour, from its first byte to its end. Made by `Network.connect`."""
 
-    def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
+    def __init__(self, network: BaseNetwork, *, dialled: str | None, now: float) -> None:
         self.network = network
-        self.server = server
+        self.outgoing = Outgoing(network.sessions)
         self.dialled = dialled
         """The neighbour that we dialled; None if it dialled us."""
         self.neighbour: str | None = None
@@ -97,14 +104,22 @@ class Trunk(ABC):
         """Sessions to be acknowledged, if no other packet to them does."""
         self.transfers_sent = 0
         self.transfers_received = 0
-        self.dropped = 0
-        self._transit: deque[bytes] = deque()
-        self._transit_bytes = 0
-        self._transit_turn = True
-        self._urgent: deque[bytes] = deque()
-        self._opens: dict[tuple[int, int], bytes] = {}
-        self._link_states: dict[int, LinkState] = {}
-        self._heartbeat = False
+
+    def accepted(self, hello: Hello, version: int, now: float) -> None:
+        """The other end is this neighbour."""
+        self.neighbour, self.incarnation, self.version = hello.name, hello.incarnation, version
+        self.up = True
+        self.last_received = now
+
+    def excuse(self, heard: float) -> None:
+        """This process has paused: silence before this time does not count."""
+        self.last_received = max(self.last_received, heard)
+
+    def ended(self, reason: str) -> bool:
+        """It is over, for this reason unless it was before. Says whether it was up."""
+        self.failure = self.failure or reason
+        was_up, self.up = self.up, False
+        return was_up
 
     # What a transport does ---------------------------------------------------------------------------------------
 
@@ -161,42 +176,18 @@ class Trunk(ABC):
     def _transmit(self, payloads: list[list[bytes | memoryview]]) -> None:
         """Send transfers; each payload is in parts."""
 
-    # What the network queues -------------------------------------------------------------------------------------
-
-    def queue_transit(self, packet: bytes) -> None:
-        if self._transit_bytes + len(packet) > TRANSIT_LIMIT:
-            self.dropped += 1
-            return
-        self._transit.append(packet)
-        self._transit_bytes += len(packet)
-
-    def queue_urgent(self, packet: bytes) -> None:
-        if len(self._urgent) >= URGENT_LIMIT:
-            self.dropped += 1
-            return
-        self._urgent.append(packet)
-
-    def queue_open(self, key: tuple[int, int], packet: bytes) -> None:
-        self._opens[key] = packet  # a later one between the same two replaces it
-
-    def queue_link_state(self, state: LinkState) -> None:
-        self._link_states[state.incarnation] = state
-
-    def queue_heartbeat(self) -> None:
-        self._heartbeat = True
-
     def pump(self, now: float) -> None:
         """Send what credit admits."""
-        room = self._capacity()
+        outgoing, room = self.outgoing, self._capacity()
         payloads: list[list[bytes | memoryview]] = []
         while room > 0:
             parts: list[bytes | memoryview] = []
-            if room > RESERVE and (self._transit or self.ready):
-                self._take_messages(parts, now)
+            if room > RESERVE and (outgoing.transit or self.ready):
+                outgoing.take_messages(parts, self.ready, now)
             # Taken after the messages, which carry acknowledgements, but put before them in the transfer.
-            if self.acks or self._urgent or self._heartbeat or self._opens or self._link_states:
+            if self.acks or outgoing.urgent or outgoing.heartbeat or outgoing.opens or outgoing.link_states:
                 urgent: list[bytes | memoryview] = []
-                self._take_urgent(urgent, now)
+                outgoing.take_urgent(urgent, self.acks, now)
                 parts = urgent + parts
             if not parts:
                 break
@@ -208,8 +199,7 @@ class Trunk(ABC):
             self._transmit(payloads)
 
     def check_invariants(self) -> None:
-        assert self._transit_bytes == sum(map(len, self._transit)) <= TRANSIT_LIMIT, "bytes in transit are miscounted"
-        assert len(self._urgent) <= URGENT_LIMIT, "too many urgent packets"
+        self.outgoing.check_invariants()
         for session in (*self.ready, *self.acks):
             assert session.closed or session.trunk is self, f"session with {session.peer} takes another trunk"
 
@@ -218,59 +208,10 @@ class Trunk(ABC):
             "incarnation": f"{self.incarnation:016x}",
             "up": self.up,
             "version": self.version,
-            "dialled": not self.server,
+            "dialled": self.dialled is not None,
             "transfers_sent": self.transfers_sent,
             "transfers_received": self.transfers_received,
             "credit": self._capacity(),
-            "passing_through_bytes": self._transit_bytes,
-            "dropped": self.dropped,
+            "passing_through_bytes": self.outgoing.transit_bytes,
+            "dropped": self.outgoing.dropped,
         }
-
-    def _take_messages(self, parts: list[bytes | memoryview], now: float) -> None:
-        size = 0
-        transit, ready = self._transit, self.ready
-        while size < TRANSFER and (transit or ready):
-            if transit and (self._transit_turn or not ready):
-                self._transit_turn = False
-                packet = transit.popleft()
-                self._transit_bytes -= len(packet)
-                parts.append(packet)
-                size += len(packet)
-                continue
-            self._transit_turn = True
-            own = self.network.sessions.next_packet(ready, now)
-            if own is not None:
-                parts += own
-                for part in own:
-                    size += len(part)
-
-    def _take_urgent(self, parts: list[bytes | memoryview], now: float) -> None:
-        if self._heartbeat:
-            self._heartbeat = False
-            parts.append(HEARTBEAT_PACKET)
-        size = 0
-        while self._link_states and size < TRANSFER:
-            state = self._link_states.pop(next(iter(self._link_states)))
-            packet = encode_link_state(
-                LinkStatePacket(
-                    state.name,
-                    state.incarnation,
-                    state.sequence,
-                    max(0, int((now - state.born) * 1000)),
-                    state.links,
-                    state.former,
-                )
-            )
-            parts.append(packet)
-            size += len(packet)
-        if self._link_states:
-            return  # an OPEN must not overtake the link states that make its destination known
-        if self._opens:
-            parts += self._opens.values()
-            self._opens.clear()
-        if self.acks:
-            parts += self.network.sessions.ack_packet(self.acks)
-        while self._urgent and size < TRANSFER:
-            packet = self._urgent.popleft()
-            parts.append(packet)
-            size += len(packet)

@@ -152,7 +152,7 @@ class Trunked(Peered):
             Hello("n", name, incarnation), {self.peer: 1}, rng=random.Random(incarnation), now=self.now
         )
         server = name == "a"  # the stranger dials
-        self.trunk: Trunk = self.network.connect(self.now, server=server, neighbour=None if server else self.peer)
+        self.trunk: Trunk = self.network.connect(self.now, neighbour=None if server else self.peer)
         self.out = b""
         self.resets = 0
 

@@ -27,7 +27,7 @@ from chaos.live.netns import Namespaces
 from chaos.live.ports import free_port
 from chaos.live.processes import Client, Network, Router, check_clients
 from chaos.live.schedule import SETTLE, Publisher, Schedule
-from interrouter.network import dials
+from interrouter.neighbours import dials
 from onceway import topology as topologies
 from onceway.demo.secure import Secure
 from onceway.errors import OncewayError, UsageError

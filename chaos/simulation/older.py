@@ -77,6 +77,7 @@ def without_versions() -> None:
     networks: Any = Network
     routers: Any = Router
     begin, live, peer_up = networks.__init__, routers.__init__, routers.peer_up
+    connect: Any = networks.connect
 
     def begins(self: Network, hello: Any, peers: object, *, timers: Timers, **named: Any) -> None:
         begin(self, hello.name, hello.incarnation, peers, network=hello.network, **timers._asdict(), **named)
@@ -88,6 +89,10 @@ def without_versions() -> None:
         peer_up(self, peer, now, began)
 
     networks.__init__, routers.__init__, routers.peer_up = begins, lives, is_up
+    networks.connect = lambda network, now, *, neighbour: connect(
+        network, now, server=neighbour is None, neighbour=neighbour
+    )
+    networks.work = property(lambda network: network)
     networks.more = property(lambda network: network.sessions.events)
     session: Any = PeerUp
     session.version = None

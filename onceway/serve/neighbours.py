@@ -12,7 +12,7 @@ from socket import SOCK_STREAM
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from interrouter.dialing import Dialing, Step
-from interrouter.network import dials
+from interrouter.neighbours import dials
 from interrouter.trunk import Trunk
 from onceway.access.trunks import certified_names
 from onceway.base import waits
@@ -296,7 +296,7 @@ class NeighbourCarrier(Carrier):
     def _refused(self, reason: str) -> None:
         trunk, server = self._trunk, cast("RouterServer", self._server)
         if self.neighbour is None and not trunk.up:
-            trunk.failure = reason  # it is told here, with the address
+            trunk.ended(reason)  # it is told here, with the address
             server.handshake_failed(self.peer, "TLS", reason)
         else:
             server.network.trunk_lost(trunk, reason, server.time())

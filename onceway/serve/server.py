@@ -119,7 +119,7 @@ class RouterServer:
             log=log,
             timers=Timers(heartbeat_s=self.config.heartbeat_s, dead_after_s=self.config.dead_after_s),
         )
-        self.router.core.cost = self.network.cost
+        self.router.core.cost = self.network.routes.cost
         self._resumed_at = now
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
@@ -418,7 +418,7 @@ class RouterServer:
             return None
         carried: Carried
         if isinstance(carrier, NeighbourCarrier):
-            trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
+            trunk = self.network.connect(self.time(), neighbour=carrier.neighbour)
             if carrier.tls is not None:
                 trunk.certified = frozenset()
             carried = trunk
@@ -541,12 +541,12 @@ class RouterServer:
             carrier = carriers.get(connection)
             if carrier is not None:
                 carrier.write()
-        for trunk in network.take_dirty():
+        for trunk in network.work.take_dirty():
             carrier = carriers.get(trunk)
             if carrier is not None:
                 carrier.write()
-        if network.sign:
-            network.sign = False
+        if network.neighbours.sign:
+            network.neighbours.sign_seen()
             self.neighbours.sign()
         if router.wants_flush:
             self._turn_soon()
@@ -584,10 +584,11 @@ class RouterServer:
         router = self.router.next_deadline()
         if router is not None and router < deadline:
             deadline = router
-        if self.stopped or (self._timer_at <= deadline and not self.network.followed):
+        heartbeats = self.network.heartbeats
+        if self.stopped or (self._timer_at <= deadline and not heartbeats.followed):
             return  # the timer compares again when it fires: most deadlines move before they are due
-        if self.network.followed:
-            self.network.followed = False
+        if heartbeats.followed:
+            heartbeats.timer_set()
             if self._sweep is not None and self._sweep_at - now < EARLY_S:
                 self._sweep.cancel()
                 self._sweep = self._loop.call_soon(self._sweep_timers)

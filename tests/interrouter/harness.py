@@ -151,18 +151,18 @@ class Net:
         self.link(one, other).enabled = True
 
     def alive(self, trunk: Trunk) -> bool:
-        site = self.sites.get(trunk.network.name)
+        site = self.sites.get(trunk.network.hello.name)
         return site is not None and site.network is trunk.network
 
     def connect(self, one: str, other: str, *, link: Link | None = None) -> Connection:
         """Dial, whoever should."""
         ends: list[Trunk] = []
-        for name, server, neighbour in ((one, False, other), (other, True, None)):
+        for name, neighbour in ((one, other), (other, None)):
             network = self[name].network
             if self.amqp:
-                ends.append(network.connect(self.now, server=server, neighbour=neighbour))
+                ends.append(network.connect(self.now, neighbour=neighbour))
             else:
-                plain = PlainTrunk(network, server=server, dialled=neighbour, now=self.now)
+                plain = PlainTrunk(network, dialled=neighbour, now=self.now)
                 plain.net = self
                 ends.append(plain)
         connection = Connection(self, link or self.link(one, other), (ends[0], ends[1]), (one, other))
@@ -207,7 +207,7 @@ class Net:
         network = site.network
         while True:
             network.flush(self.now)
-            for trunk in network.take_dirty():
+            for trunk in network.work.take_dirty():
                 found = self._connections.get(trunk)
                 if found is not None:
                     found[0].pump(found[1])
@@ -256,7 +256,7 @@ class Net:
         talk = site.up.get(peer)
         if talk is None:
             return False
-        head = CHATTER.pack(MAGIC, site.network.incarnation, talk.number, talk.sent, size)
+        head = CHATTER.pack(MAGIC, site.network.hello.incarnation, talk.number, talk.sent, size)
         talk.sent += 1
         site.network.send((peer,), head + bytes(size))
         return True
@@ -331,9 +331,9 @@ class Net:
         for name, site in self.sites.items():
             for (peer, incarnation, theirs), ours in site.pairs.items():
                 other = self.sites.get(peer)
-                if other is None or other.network.incarnation != incarnation:
+                if other is None or other.network.hello.incarnation != incarnation:
                     continue
-                back = other.pairs.get((name, site.network.incarnation, ours))
+                back = other.pairs.get((name, site.network.hello.incarnation, ours))
                 if back is not None and back != theirs:
                     raise Broken(f"{name}'s session {ours} is {peer}'s {theirs}, but {peer} read it in its {back}")
 

@@ -6,7 +6,8 @@ import random
 
 from interrouter.events import NetworkEvent
 from interrouter.network import BACKLOG, Hello, Network, PeerDown, PeerMessage, PeerUp, Timers
-from interrouter.trunk import CREDIT, RESERVE, TRANSFER, Trunk
+from interrouter.outgoing import TRANSFER
+from interrouter.trunk import CREDIT, RESERVE, Trunk
 from interrouter.waiting import PART_EVENTS, PART_OCTETS, Waiting
 from tests.interrouter.harness import Net
 
@@ -38,7 +39,7 @@ def carry(source: Trunk, sink: Trunk) -> int:
 
 def joined(one: Network, other: Network) -> tuple[Trunk, Trunk]:
     """Their trunk, and nothing is under way on it."""
-    ends = one.connect(0.0, server=False, neighbour=other.name), other.connect(0.0, server=True, neighbour=None)
+    ends = one.connect(0.0, neighbour=other.hello.name), other.connect(0.0, neighbour=None)
     while sum([carry(*ends), carry(*reversed(ends)), len(take_all(one)), len(take_all(other))]):
         pass
     return ends
@@ -181,8 +182,8 @@ def test_a_neighbour_with_much_that_waits_has_credit_for_heartbeats_only() -> No
     assert there._capacity() == RESERVE
     received = here.transfers_received
     for _ in range(3 * RESERVE):
-        there.queue_heartbeat()
-        a._schedule(there)
+        there.outgoing.queue_heartbeat()
+        a.work.schedule(there)
         carry(there, here)
         carry(here, there)
     assert here.transfers_received == received + 3 * RESERVE

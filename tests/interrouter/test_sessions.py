@@ -34,7 +34,7 @@ def test_partition_takes_both_sides_down_and_healing_begins_a_new_session() -> N
 def test_restarted_router_is_a_new_one_at_once() -> None:
     net = Net("abcd", ["ab", "bc", "cd"], amqp=False)
     net.run_until(net.converged)
-    old = net["a"].network.incarnation
+    old = net["a"].network.hello.incarnation
     for _ in range(20):  # a sequence number that the next incarnation's first one is far below
         net.cut("a", "b", for_good=False)
         net.run(0.2)
@@ -42,7 +42,7 @@ def test_restarted_router_is_a_new_one_at_once() -> None:
     net.kill("a", notice=2.0)  # nobody sees the socket close before the new process connects
     net.start("a")
     assert net.run_until(net.converged) < 0.5
-    assert net["d"].network.sessions.by_peer["a"].incarnation == net["a"].network.incarnation != old
+    assert net["d"].network.sessions.by_peer["a"].incarnation == net["a"].network.hello.incarnation != old
     assert log_of(net, "d", "a")[-2:] == ["down", "up"]
     net.run(0.3)
     for name in "bcd":
@@ -56,7 +56,7 @@ def test_a_half_open_trunk_to_the_former_process_is_closed_when_the_new_one_is_h
     net.kill("b", notice=60.0)
     net.start("b")
     net.run(0.5)
-    assert net["a"].network.sessions.by_peer["b"].incarnation == net["b"].network.incarnation
+    assert net["a"].network.sessions.by_peer["b"].incarnation == net["b"].network.hello.incarnation
     assert not net["a"].network.status()["neighbours"]["b"]["up"]
     assert net["a"].network.status()["paths"]["b"]["next"] == "c"
 
@@ -71,7 +71,7 @@ def test_a_link_silent_in_one_direction_is_given_up_by_both_after_dead_after() -
     assert log_of(net, "a", "b") == log_of(net, "b", "a") == ["up", "down"]
     net.silenced.clear()
     net.run_until(net.converged)
-    assert "nothing received" in net["a"].network.failures.get("b", "nothing received")
+    assert "nothing received" in net["a"].network.neighbours.failures.get("b", "nothing received")
 
 
 def test_reset_ends_the_session_for_both_and_a_new_one_follows() -> None:
@@ -129,7 +129,7 @@ def exchange(*trunks: object) -> None:
 
 def test_events_are_handed_out_only_up_to_the_next_session() -> None:
     a, b = pair()
-    ends = (a.connect(0.0, server=False, neighbour="b"), b.connect(0.0, server=True, neighbour=None))
+    ends = (a.connect(0.0, neighbour="b"), b.connect(0.0, neighbour=None))
     exchange(*ends)
     assert a.take_events() == [PeerUp("b", 22)]
     assert b.take_events() == [PeerUp("a", 11)]
@@ -148,7 +148,7 @@ def test_events_are_handed_out_only_up_to_the_next_session() -> None:
 
 def test_reset_drops_what_was_not_taken_yet() -> None:
     a, b = pair()
-    ends = (a.connect(0.0, server=False, neighbour="b"), b.connect(0.0, server=True, neighbour=None))
+    ends = (a.connect(0.0, neighbour="b"), b.connect(0.0, neighbour=None))
     exchange(*ends)
     assert a.take_events()
     assert b.take_events()
@@ -169,6 +169,6 @@ def test_a_message_to_nobody_who_is_up_is_dropped() -> None:
 def test_sessions_come_up_without_time_passing() -> None:
     """The simulator of the routers' protocol moves no time between the networks' own steps."""
     a, b = pair()
-    exchange(a.connect(0.0, server=False, neighbour="b"), b.connect(0.0, server=True, neighbour=None))
+    exchange(a.connect(0.0, neighbour="b"), b.connect(0.0, neighbour=None))
     assert a.status()["sessions"]["b"]["up"]
     assert b.status()["sessions"]["a"]["up"]

@@ -11,9 +11,11 @@ from amqp10.events import ConnectionClosed, Event, LinkAttaching
 from amqp10.performatives import Source, Target
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
-from interrouter.network import Hello, Network, dials
+from interrouter.neighbours import dials
+from interrouter.network import Hello, Network
+from interrouter.outgoing import TRANSFER
 from interrouter.packets import HEARTBEAT_PACKET
-from interrouter.trunk import CREDIT, TRANSFER, Trunk
+from interrouter.trunk import CREDIT, Trunk
 from router.versions import Versions
 from tests.interrouter.harness import Net
 
@@ -37,8 +39,8 @@ def exchange(one: Trunk, other: Trunk, now: float = 0.0) -> None:
 
 def joined(client: Network, server: Network, meant: str | None = None) -> tuple[Trunk, Trunk]:
     ends = (
-        client.connect(0.0, server=False, neighbour=meant or server.name),
-        server.connect(0.0, server=True, neighbour=None),
+        client.connect(0.0, neighbour=meant or server.hello.name),
+        server.connect(0.0, neighbour=None),
     )
     exchange(*ends)
     return ends
@@ -52,11 +54,11 @@ def test_flush_says_whether_there_may_be_something_to_take() -> None:
     joined(a, b)
     assert a.flush(0.0), "the neighbour came up, and trunks may have output"
     assert [event.peer for event in a.take_events()] == ["b"]
-    a.take_dirty()
+    a.work.take_dirty()
     assert not a.flush(0.0)
     a.send(("b",), b"hello")
     assert a.flush(0.0)
-    assert len(a.take_dirty()) == 1
+    assert len(a.work.take_dirty()) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_refusals_say_why_on_both_sides(client: Network, server: Network, meant:
     assert all(end.closed and not end.up for end in ends)
     assert any(why in (end.failure or "") for end in ends)
     assert all(not n.status()["paths"] for n in (client, server))
-    assert why in str({**client.failures, **server.failures})
+    assert why in str({**client.neighbours.failures, **server.neighbours.failures})
 
 
 class Told:
@@ -96,7 +98,7 @@ def test_a_refusal_is_told_once_on_each_side_however_often_it_is_dialled() -> No
     for _ in range(10):
         joined(a, b)
     assert ours.events == theirs.events == ["neighbour_refused"]
-    assert "speaks version 9" in b.failures["a"]
+    assert "speaks version 9" in b.neighbours.failures["a"]
 
 
 def test_who_is_refused_has_had_no_neighbour() -> None:
@@ -145,10 +147,10 @@ def test_a_connection_of_a_process_that_was_started_again_since_is_refused() -> 
     net.kill("a")
     net.start("a")
     net.run_until(net.converged)
-    net["b"].network.database._mark_former(old.incarnation, net.now)  # as after the flood of a's new link state
+    net["b"].network.database._mark_former(old.hello.incarnation, net.now)  # as after the flood of a's new link state
     ends = (
-        old.connect(net.now, server=False, neighbour="b"),
-        net["b"].network.connect(net.now, server=True, neighbour=None),
+        old.connect(net.now, neighbour="b"),
+        net["b"].network.connect(net.now, neighbour=None),
     )
     exchange(*ends, now=net.now)
     assert "newer process" in (ends[0].failure or "")
@@ -156,14 +158,14 @@ def test_a_connection_of_a_process_that_was_started_again_since_is_refused() -> 
 
 def test_a_trunk_that_is_not_opened_in_time_is_closed() -> None:
     a = network("a", "b")
-    trunk = a.connect(0.0, server=False, neighbour="b")
+    trunk = a.connect(0.0, neighbour="b")
     assert trunk.data_to_send()
     deadline = trunk.next_deadline()
     assert deadline is not None
     assert deadline <= 3.0
     trunk.handle_timer(deadline)
     assert trunk.closed
-    assert "in time" in a.failures["b"]
+    assert "in time" in a.neighbours.failures["b"]
 
 
 # What a neighbour may do wrong ----------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class Stranger:
     """An AMQP client that says it is router b, and sends what it likes."""
 
     def __init__(self, server: Network, **properties: object) -> None:
-        self.trunk = server.connect(0.0, server=True, neighbour=None)
+        self.trunk = server.connect(0.0, neighbour=None)
         known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), "onceway:trunk": 4}
         wanted = {Symbol(k): v for k, v in {**known, **properties}.items() if v is not None}
         self.connection = Connection(ConnectionSettings(container_id="b", properties=wanted), server=False, now=0.0)
@@ -219,10 +221,11 @@ def test_a_heartbeat_takes_ours_along_that_is_due_soon() -> None:
     a.flush(0.3)
     assert a.next_deadline() == pytest.approx(0.79)
     for now, sent_at, next_at in ((0.5, 0.3, 0.79), (0.55, 0.55, 1.05)):
+        a.heartbeats.timer_set()
         a.transfers(trunk, [HEARTBEAT_PACKET * 3], now)
         a.flush(now)
         assert (trunk.last_sent, a.next_deadline()) == (sent_at, pytest.approx(next_at))
-        assert a.followed is (now == sent_at)
+        assert a.heartbeats.followed is (now == sent_at)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_malformed_packets_close_the_trunk_with_an_error(payload: bytes) -> None
     stranger = Stranger(a)
     assert stranger.send(payload) == "amqp:decode-error"
     assert not a.status()["neighbours"]["b"]["up"]
-    assert a.failures["b"]
+    assert a.neighbours.failures["b"]
 
 
 def test_any_damage_to_what_neighbours_say_is_answered_or_ignored_but_never_raised() -> None:
@@ -270,7 +273,7 @@ def test_damaged_amqp_octets_close_the_trunk() -> None:
     rng = random.Random(6)
     for _ in range(1000):
         a, b = network("a", "b"), network("b", "a", incarnation=8)
-        trunk, other = a.connect(0.0, server=False, neighbour="b"), b.connect(0.0, server=True, neighbour=None)
+        trunk, other = a.connect(0.0, neighbour="b"), b.connect(0.0, neighbour=None)
         data = bytearray(trunk.data_to_send())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         other.receive_data(bytes(data), 0.0)

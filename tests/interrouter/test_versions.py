@@ -82,7 +82,7 @@ def test_neighbours_without_a_common_version_are_refused_and_told_both_ranges(am
     net = Net("ab", ["ab"], amqp=amqp, versions={"a": BEFORE, "b": LATER})
     net.run(1.0)
     assert not net["a"].network.status()["paths"]
-    said = {net[name].network.failures.get(other, "") for name, other in ("ab", "ba")}
+    said = {net[name].network.neighbours.failures.get(other, "") for name, other in ("ab", "ba")}
     assert any("version 4 " in text and "5 to 6" in text for text in said), said
 
 
@@ -110,7 +110,7 @@ def test_routers_without_a_common_version_have_no_session_over_a_hop_that_speaks
 )
 def test_an_open_says_the_oldest_and_the_newest_version(said: dict[str, int], version: int) -> None:
     a = Network(Hello("n", "a", 7), {"b": 1}, rng=random.Random(1), now=0.0)
-    trunk = a.connect(0.0, server=True, neighbour=None)
+    trunk = a.connect(0.0, neighbour=None)
     known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), **said}
     properties = {Symbol(key): value for key, value in known.items()}
     other = Connection(ConnectionSettings(container_id="b", properties=properties), server=False, now=0.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from interrouter.network import Hello, Network, Refused
+from interrouter.outgoing import Outgoing
 from interrouter.packets import PacketError
 from interrouter.trunk import CREDIT, Trunk
 from router.versions import Versions
@@ -23,17 +24,42 @@ class Broken(AssertionError):
     """An invariant does not hold."""
 
 
+class LossyOutgoing(Outgoing):
+    """Some packets are lost, as when too much waits for a slow neighbour; some come (again) when all has changed."""
+
+    def __init__(self, trunk: PlainTrunk) -> None:
+        super().__init__(trunk.network.sessions)
+        self.trunk = trunk
+
+    def queue_transit(self, packet: bytes) -> None:
+        net = self.trunk.net
+        if net is None or net.rng.random() >= net.loss:
+            super().queue_transit(packet)
+            return
+        rng = net.rng
+        if rng.random() < 0.3:
+            super().queue_transit(packet)
+        if rng.random() < 0.5:
+            net.at(net.now + rng.random() * rng.choice([0.01, 5.0]), lambda: self._late(packet))
+
+    def _late(self, packet: bytes) -> None:
+        if self.trunk.up:
+            super().queue_transit(packet)
+            self.trunk.network.work.schedule(self.trunk)
+
+
 class PlainTrunk(Trunk):
     """Transfers as (kind, length, bytes): all that a trunk is, but for AMQP."""
 
     HELLO, TRANSFER, CREDIT, CLOSE = range(4)
 
-    def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
-        super().__init__(network, server=server, dialled=dialled, now=now)
+    def __init__(self, network: Network, *, dialled: str | None, now: float) -> None:
+        super().__init__(network, dialled=dialled, now=now)
+        self.outgoing = LossyOutgoing(self)
         self._out: list[bytes] = []
         self._in = b""
         self._closed = False
-        self._handshake_until = now + network.dead_after_s
+        self._handshake_until = now + network.heartbeats.dead_after_s
         self.credit = 0
         self._granted = CREDIT
         self.sent_payloads: list[bytes] = []
@@ -42,11 +68,11 @@ class PlainTrunk(Trunk):
         numbers = b"%d %d %d" % (hello.incarnation, *hello.versions)
         self._write(self.HELLO, b"\0".join((hello.network.encode(), hello.name.encode(), numbers)))
         self._write(self.CREDIT, struct.pack(">I", CREDIT))
-        network.touch(self)
+        network.work.touch(self)
 
     def receive_data(self, data: bytes, now: float) -> None:
         self.last_received = now
-        self.network.touch(self)
+        self.network.work.touch(self)
         self._in += data
         offset = 0
         while len(self._in) - offset >= 5 and not self._closed:
@@ -69,7 +95,7 @@ class PlainTrunk(Trunk):
                 network.fail(self, refusal.condition, refusal.description, now)
         elif kind == self.CREDIT:
             self.credit += struct.unpack(">I", body)[0]
-            network.credit_granted(self)
+            network.work.schedule(self)
         elif kind == self.CLOSE:
             self._closed = True
             network.trunk_lost(self, body.decode(), now)
@@ -102,22 +128,6 @@ class PlainTrunk(Trunk):
         self._out = []
         return data
 
-    def queue_transit(self, packet: bytes) -> None:
-        """Some packets are lost, as when too much waits for a slow neighbour; some come (again) when all has changed."""
-        if self.net is None or self.net.rng.random() >= self.net.loss:
-            super().queue_transit(packet)
-            return
-        rng = self.net.rng
-        if rng.random() < 0.3:
-            super().queue_transit(packet)
-        if rng.random() < 0.5:
-            self.net.at(self.net.now + rng.random() * rng.choice([0.01, 5.0]), lambda: self._late(packet))
-
-    def _late(self, packet: bytes) -> None:
-        if self.up:
-            super().queue_transit(packet)
-            self.network.credit_granted(self)
-
     def next_deadline(self) -> float | None:
         return None if self.up or self._closed else self._handshake_until
 
@@ -133,7 +143,7 @@ class PlainTrunk(Trunk):
         if not self._closed:
             self._write(self.CLOSE, f"{condition}: {description}".encode())
             self._closed = True
-            self.network.touch(self)
+            self.network.work.touch(self)
 
     def _capacity(self) -> int:
         return self.credit

@@ -315,7 +315,7 @@ def test_what_is_lost_where_a_path_changes_is_asked_for() -> None:
     schedule.release()
     world.step(("reshape", LINE))
     schedule.run()
-    assert world.site("B").network.unroutable
+    assert world.site("B").network.routes.unroutable
     assert not world.subscriber("s0").confirmed
     world.advance(1.0)
     schedule.run()

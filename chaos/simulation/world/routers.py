@@ -199,7 +199,7 @@ class Routers:
                     for event in network.take_events():
                         site.inbox[event.peer].append(event)
                     network.flush(now)
-                for end in network.take_dirty():
+                for end in network.work.take_dirty():
                     data = end.data_to_send()
                     wire = wires.get(end) if data else None
                     if wire is None:
@@ -217,8 +217,8 @@ class Routers:
                 if alive and (a, b) not in self.trunks:
                     if not self.connects(a, b):
                         continue
-                    left = self.site(a).network.connect(self.clock(a), server=False, neighbour=b)
-                    right = self.site(b).network.connect(self.clock(b), server=True, neighbour=None)
+                    left = self.site(a).network.connect(self.clock(a), neighbour=b)
+                    right = self.site(b).network.connect(self.clock(b), neighbour=None)
                     self.trunks[a, b] = (left, right)
                     self.ends[a].append(left)
                     self.ends[b].append(right)
