@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from router.config import AddressConfig, Life, RouterConfig
-from router.core.base import Send
 from router.core.core import Core
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
+from router.core.post import Send
 from router.peers.wire import decode, encode
 
 BODY = b"x" * 100

@@ -178,10 +178,15 @@ class RouterConfig:
     mqtt_retained: str = ""  # address of the retained messages; "": none are kept
     mqtt_shared: tuple[tuple[str, str], ...] = ()  # GROUP/FILTER of shared subscriptions -> queue
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
+    feeding: dict[str, None] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The topics that may feed queues (protocol 16.12)."""
     # the policies that concern a user, on a link without an address or with one: found once, not for each message
     _of_user: dict[tuple[Identity, bool], tuple[Policy, ...]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
+
+    def __post_init__(self) -> None:
+        self.feeding.update(dict.fromkeys(address for _, address in self.mqtt_topics))
 
     def address(self, name: str) -> AddressConfig:
         if is_dynamic(name):

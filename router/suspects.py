@@ -42,11 +42,22 @@ class Suspects:
         refused: How often one was refused.
     """
 
-    __slots__ = ("refused", "until")
+    __slots__ = ("_own", "refused", "until")
 
     def __init__(self) -> None:
         self.until: dict[Suspect, float] = {}
         self.refused = 0
+        self._own: Suspect | None = None  # what has ended this router's last life
+
+    def add_own(self, suspect: Suspect, now: float) -> None:
+        """This one has ended this router's last life."""
+        self._own = suspect
+        self.add(suspect, now + REFUSED_S)
+
+    def own(self, now: float) -> tuple[Suspect, float] | None:
+        """Returns what others are told of, and for how long."""
+        left_s = self.until.get(self._own, 0.0) - now if self._own is not None else 0.0
+        return (self._own, left_s) if self._own is not None and left_s > 0 else None
 
     def add(self, suspect: Suspect, until: float) -> None:
         self.until.pop(suspect, None)

@@ -73,7 +73,9 @@ async def serving(path: Path, *names: str) -> AsyncIterator[dict[str, Served]]:
     try:
         for router in routers.values():
             await router.start()
-        await until(lambda: all(r.server.router.core.established for r in routers.values()), "the routers to meet")
+        await until(
+            lambda: all(r.server.router.core.recovery.established for r in routers.values()), "the routers to meet"
+        )
         yield routers
     finally:
         await asyncio.gather(*(router.stop() for router in routers.values()))

@@ -114,7 +114,7 @@ class Peered:
             self.now = min(max(self.router.next_deadline() or end, self.now + 0.5), end)
             self.router.tick(self.now)
             self.turn()
-        if self.router.core.addresses or self.router.core.payload_bytes:
+        if self.router.core.addresses or self.router.core.memory.payload_bytes:
             raise Broken(f"left behind: {of_all(self.router.core)}")
 
     def longest_timeout_s(self) -> float:
@@ -138,7 +138,8 @@ def run_messages(data: bytes) -> Peered:
         peered.hears(message)
         if number % 3 == 1:
             peered.publish()
-    _in_proportion(sum(map(len, peered.said)), peered.router.core.payload_bytes, len(data) + peered.number * len(BODY))
+    kept = peered.router.core.memory.payload_bytes
+    _in_proportion(sum(map(len, peered.said)), kept, len(data) + peered.number * len(BODY))
     return peered
 
 
@@ -213,7 +214,7 @@ def run_trunk(data: bytes, pieces: Callable[[bytes], list[bytes]] = lambda data:
             trunked.reads(piece)
     trunked.publish()
     check_output(trunked.out)
-    _in_proportion(len(trunked.out), trunked.router.core.payload_bytes, len(data))
+    _in_proportion(len(trunked.out), trunked.router.core.memory.payload_bytes, len(data))
     return trunked
 
 

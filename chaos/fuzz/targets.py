@@ -333,10 +333,9 @@ class Routed:
             self.stranger.receive_data(piece, self.now)
             self._turn()
             for name, router in self.routers.items():
-                if max(router.core.payload_bytes, router.incomplete_bytes) > self.taken * RATIO:
-                    raise Broken(
-                        f"{name} keeps {router.core.payload_bytes} and {router.incomplete_bytes} bytes of {self.taken}"
-                    )
+                kept = router.core.memory.payload_bytes
+                if max(kept, router.buffers.incomplete_bytes) > self.taken * RATIO:
+                    raise Broken(f"{name} keeps {kept} and {router.buffers.incomplete_bytes} bytes of {self.taken}")
             if len(self.out) > ROOM + self.taken * RATIO:
                 raise Broken(f"{len(self.out)} bytes answer {self.taken}")
         check_output(self.out)
@@ -351,11 +350,11 @@ class Routed:
                 "addresses": of_all(router.core)["addresses"],
                 "publishers": [*router.core.publishers],
                 "subscribers": [*router.core.subscribers],
-                "payload": router.core.payload_bytes,
-                "incomplete": router.incomplete_bytes,
+                "payload": router.core.memory.payload_bytes,
+                "incomplete": router.buffers.incomplete_bytes,
                 "connections": [*router.connections],
                 "parts": bool(router.core.map_parts),
-                "watching": [*router.watching],
+                "watching": [*router.turn.watching],
             }
             found = {what: value for what, value in left.items() if value}
             if found:

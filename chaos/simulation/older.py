@@ -57,6 +57,7 @@ def without_versions() -> None:
     from interrouter.events import PeerUp
     from interrouter.network import Network
     from router import config
+    from router.core.core import Core
     from router.router import Router
 
     of_then = networks_of.Hello
@@ -93,6 +94,9 @@ def without_versions() -> None:
         network, now, server=neighbour is None, neighbour=neighbour
     )
     networks.work = property(lambda network: network)
+    cores: Any = Core
+    routers.turn = routers.buffers = property(lambda router: router)
+    cores.memory = cores.recovery = property(lambda core: core)
     networks.more = property(lambda network: network.sessions.events)
     session: Any = PeerUp
     session.version = None

@@ -147,7 +147,7 @@ class Actions:
         def close(router: Router) -> None:
             for connection in found:
                 connection.close(Error(Symbol(CONNECTION_FORCED), "closed by the operator"))
-                router.failed[connection] = None
+                router.turn.failed[connection] = None
 
         self._server.log.info(
             "connection_closed_by_operator",

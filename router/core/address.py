@@ -131,7 +131,7 @@ class Address(BaseAddress):
         """That queue has got a consumer (protocol 16.12.4)."""
         self.feeds.late[queue] = None
         self.ingress.all_windows_changed()
-        self.core.touch(self)
+        self.core.agenda.touch(self)
 
     def feed_learnt(self, queue: str) -> None:
         """That queue's directory has a publisher of whom another router has told."""
@@ -155,8 +155,8 @@ class Address(BaseAddress):
             elif entry.home is not None and records.awaited.get(entry.home):
                 yield entry
         for queue, positions in self.feeds.awaited.items():
-            if positions and queue in core.known:
-                yield from core.known[queue].holders()
+            if positions and queue in core.addresses:
+                yield from core.addresses[queue].holders()
 
     def use(self) -> str:
         """Says who uses it; nothing if nobody does. A declared subscription that has never attached does not."""

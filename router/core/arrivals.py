@@ -10,6 +10,7 @@ from __future__ import annotations
 from router.core.intervals import IntervalSet, Range
 from router.core.large import Body
 from router.core.log import Run, RunList, Segments
+from router.core.memory import Memory
 from router.core.messages import Assign, PeerProtocolError
 from router.core.traffic import Data
 
@@ -32,11 +33,12 @@ class ArrivalRun(Run):
 class Arrivals:
     """The log of one address."""
 
-    __slots__ = ("alive", "bodies", "by_ingress", "mixed", "name", "open", "rejected", "runs", "segments")
+    __slots__ = ("_memory", "alive", "bodies", "by_ingress", "mixed", "name", "open", "rejected", "runs", "segments")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, memory: Memory) -> None:
         self.name = name  # of this router
-        self.segments = Segments()
+        self._memory = memory
+        self.segments = Segments(memory)
         self.runs: RunList[ArrivalRun] = RunList()  # by local position
         self.by_ingress: dict[str, RunList[ArrivalRun]] = {}  # by the ingress's position
         self.alive = IntervalSet()
@@ -68,6 +70,7 @@ class Arrivals:
         stop = self.segments.end
         if large:
             self.bodies[start] = Body(data.payloads[0])
+            self._memory.payload_bytes += self.bodies[start].held
         self.alive.add(start, stop)
         self.open.add(start, stop)
         if (
@@ -90,6 +93,15 @@ class Arrivals:
             runs.append(data.position, run)
         return (start, stop)
 
+    def add_part(self, body: Body, payload: bytes, last: bool) -> None:
+        """More of a large delivery has come."""
+        body.add(payload, last)
+        self._memory.payload_bytes += len(payload)
+
+    def free_parts(self, body: Body, offset: int) -> None:
+        """Frees of a large delivery what nobody here needs any more."""
+        self._memory.payload_bytes -= body.free(offset)
+
     def run_of(self, position: int) -> ArrivalRun:
         """Returns the run of a position that is not forgotten."""
         return self.runs.pieces(position, position + 1)[0][0]
@@ -102,31 +114,27 @@ class Arrivals:
             found.append((run, run.start + low, run.start + high))
         return found
 
-    def forget(self, run: ArrivalRun, start: int, stop: int) -> int:
-        """Forgets positions that are settled. Returns the bytes of payload that were counted for them."""
-        freed = 0
+    def forget(self, run: ArrivalRun, start: int, stop: int) -> None:
+        """Forgets positions that are settled."""
         for low, high in self.alive.remove(start, stop):
             if self.open.starts and self.open.starts[0] < high:
                 self.open.remove(low, high)
-            freed += self.segments.forget(low, high)
+            self.segments.forget(low, high)
             run.live -= high - low
         if self.rejected:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
         if self.bodies:
             for position in [each for each in self.bodies if start <= each < stop]:
-                freed += self.bodies.pop(position).held
+                self._memory.payload_bytes -= self.bodies.pop(position).held
         if not run.live and run is not self.runs.runs[-1]:  # the last one may grow
             self._drop_run(run)
-        return freed
 
-    def invalidate(self, run: ArrivalRun, start: int, stop: int) -> int:
-        """Forgets positions that are void, and lets no more be appended to their run (protocol 10.3). Returns the bytes
-        of payload that were counted for them."""
-        freed = self.forget(run, start, stop)
+    def invalidate(self, run: ArrivalRun, start: int, stop: int) -> None:
+        """Forgets positions that are void, and lets no more be appended to their run (protocol 10.3)."""
+        self.forget(run, start, stop)
         if not run.live and self.runs and run is self.runs.runs[-1]:
             self._drop_run(run)
-        return freed
 
     @property
     def counted_bytes(self) -> int:

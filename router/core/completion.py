@@ -65,7 +65,7 @@ class Completion:
             one.tags += tags
             for feed, ids in fed.items():
                 one.fed.setdefault(feed, IntervalSet()).add_all(ids)
-            self.core.touch(self.address)
+            self.core.agenda.touch(self.address)
 
     def settled_tag(
         self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[BaseFeed], *, recorded: bool
@@ -76,7 +76,7 @@ class Completion:
             one.said.append(tag)
             one.tags.append(outgoing)
             one.fed_tags.update(dict.fromkeys((feed, outgoing) for feed in feeds))
-            self.core.touch(self.address)
+            self.core.agenda.touch(self.address)
 
     # ------------------------------------------------------------------------------------- queues that the topic feeds
 
@@ -138,7 +138,7 @@ class Completion:
                 assert entry.home is not None
                 del one.holders[entry.name]
                 message = m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, one.tags)
-                self.core.send_to(entry.home, message)
+                self.core.post.send_to(entry.home, message)
                 self._ask(one, [entry.home])
 
     def uncovered(self, entry: SubscriptionEntry) -> None:
@@ -165,7 +165,7 @@ class Completion:
         del of_publisher[one]
         if not of_publisher:
             del self._open[publisher]
-        self.core.touch(self.address)  # the address may be empty now
+        self.core.agenda.touch(self.address)  # the address may be empty now
         if self.address.doubts is not None:
             self.address.doubts.completed(publisher, one.tags)
         if publisher.handshake.state is FORWARDING:

@@ -45,7 +45,7 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
         return
     address = core.addresses[subscriber.deliveries.address.name]
     subscriber.data = data = address.data_on_the_wire(data)
-    core.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
+    core.post.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
     missing = core.kinds.everybody(address.name)
 
     def answered(router: str) -> None:

@@ -11,18 +11,17 @@ out then, in ranges.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.address import Address
-from router.core.base import INF, BaseAddress, BaseCore, Send, done_bytes, topics_of
+from router.core.agenda import INF
+from router.core.base import BaseAddress, BaseCore
 from router.core.declarations import settings_digest
 from router.core.held import Batch
 from router.core.holding import NETWORK, octets_of_address
-from router.core.kinds import Kinds
 from router.core.ports import (
     BrowserPort,
     Outcome,
@@ -34,10 +33,10 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
+from router.core.post import Send
 from router.core.publisher_handshake import DROPPED
 from router.core.queue.browsing import Browsing
 from router.core.reasons import tell_why
-from router.core.recovery import RecoveryTimes
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
 from router.policies import owner_of
@@ -45,7 +44,6 @@ from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
 NEVER_BEFORE: Final = float("-inf")
-DEADLINE_SCAN_S: Final = 20e-6  # at most one scan of all deadlines in this time per deadline
 
 
 class Core(BaseCore):
@@ -54,28 +52,12 @@ class Core(BaseCore):
     def __init__(
         self, config: RouterConfig, life: Life, send: Send, wall_us: Callable[[], int], log: Log = NO_LOG
     ) -> None:
-        now = life.now
-        super().__init__(config, config.name, send, now, wall_us, log)
-        self.incarnation = life.incarnation
-        self.addresses: dict[str, Address] = {}
-        self.known = self.addresses
+        super().__init__(config, life, send, wall_us, log)
+        self.addresses: dict[str, Address]
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
-        self.attached = 0  # publishers and subscribers so far, refused ones included
-        self.begun = 0  # addresses so far
         self.browsers: dict[BrowserPort, Browsing] = {}
-        self.kinds = Kinds(self)
-        self.established = False  # every address is
-        self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
-        self.connections_hold: Callable[[], Counter[str]] = Counter  # octets by user, for `check_invariants`
-        self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
-        self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
-        self._over_limit = False
-        self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
-        self._resumed_at = now
-        self.times = RecoveryTimes(config, now, life.recover_age_s)
+        self.made = 0  # publishers, subscribers, refused ones included, and addresses so far
         self.startup = Startup(self, life.fresh)
-        self._deadline = min(self._deadline, *self.startup.deadlines())
-        self._all_due = False
         self.startup.begin()
 
     # ------------------------------------------------------------------------------------------------- from the links
@@ -84,10 +66,10 @@ class Core(BaseCore):
         """A sending client has attached. The attach is answered, refused, or deferred until this router is booted
         (protocol 4.1, 5.1)."""
         self.now = self.entered = now
-        if not self.booted:
-            self.deferred_publishers[port] = attach
+        if not self.recovery.times.booted:
+            self.recovery.deferred_publishers[port] = attach
             return
-        self.attached += 1
+        self.made += 1
         if not self.kinds.refuses_publisher(port, attach):
             self.address(attach.address, owner_of(attach.container)).ingress.attach(port, attach)
         self.drain()
@@ -142,7 +124,7 @@ class Core(BaseCore):
         publisher = self.publishers.get(port)
         if publisher:
             publisher.records.publisher_settled(publisher, first_id, last_id)
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
 
     def publisher_settled_tag(self, port: PublisherPort, tag: bytes, now: float) -> None:
@@ -156,7 +138,7 @@ class Core(BaseCore):
     def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
         """A publisher's link, session or connection has gone (protocol 8.4); closed: by a detach with closed = true."""
         self.now = self.entered = now
-        self.deferred_publishers.pop(port, None)
+        self.recovery.deferred_publishers.pop(port, None)
         publisher = self.publishers.get(port)
         if publisher:
             publisher.ingress.detach(publisher, closed)
@@ -165,10 +147,10 @@ class Core(BaseCore):
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
         """A receiving client has attached. It is answered when all routers in session know of it (protocol 7.2)."""
         self.now = self.entered = now
-        if not self.booted:
-            self.deferred_subscribers[port] = attach
+        if not self.recovery.times.booted:
+            self.recovery.deferred_subscribers[port] = attach
             return
-        self.attached += 1
+        self.made += 1
         if not self.kinds.refuses_subscriber(port, attach):
             self.address(attach.address, owner_of(attach.container)).egress.attach(port, attach)
         self.drain()
@@ -179,7 +161,7 @@ class Core(BaseCore):
         subscriber = self.subscribers.get(port)
         if subscriber:
             subscriber.pump()
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
 
     def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
@@ -201,7 +183,7 @@ class Core(BaseCore):
         browsing = self.browsers.pop(port, None)
         if browsing is not None:
             del browsing.browsers[port]
-            self.touch(browsing.address)
+            self.agenda.touch(browsing.address)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
         """A client has read the answer to its attach (protocol 7.6, 16.8)."""
@@ -233,7 +215,7 @@ class Core(BaseCore):
             if why:
                 tell_why(subscriber.deliveries, subscriber, first_id, last_id, why)
             subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled)
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
 
     def detach_subscriber(self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True) -> Term | None:
@@ -243,7 +225,7 @@ class Core(BaseCore):
         term that is returned here.
         """
         self.now = self.entered = now
-        self.deferred_subscribers.pop(port, None)
+        self.recovery.deferred_subscribers.pop(port, None)
         subscriber = self.subscribers.get(port)
         if subscriber is None:
             return None
@@ -265,14 +247,10 @@ class Core(BaseCore):
         """The topology file has changed. Links keep what they were granted (protocol 12.6)."""
         self.now = self.entered = now
         former, self.config = self.config, config
-        before, self.accepted = self.accepted, {}
-        for entry in config.reachable:
-            earlier = [each for each in config.predecessors(entry, former) if each.is_queue == entry.is_queue]
-            self._note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
-        self.feeding = topics_of(config)
-        self.done_bytes = done_bytes(config)
+        self.recovery.set_config(config)
+        self.former.addresses.reconfigure(former, config)
         self.former.set_limit(config.memory_limit)
-        self.holding.set_limit(config.memory_limit)
+        self.memory.set_limits(config)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
         self.roll_call.look()
@@ -282,13 +260,13 @@ class Core(BaseCore):
         self.startup.reconfigure(former, digest, begun_anew)
         self.drain()
         self.startup.check_booted()
-        self.all_due()  # deadlines follow from settings
+        self.agenda.all_due(now)  # deadlines follow from settings
 
     def payload_grew(self, port: PublisherPort) -> None:
         """A larger payload has come than before: the port is told its window again (protocol 6.8.5)."""
         publisher = self.publishers.get(port)
         if publisher is not None:
-            self.window_changed(publisher)
+            self.agenda.window_changed(publisher)
 
     def without_outcome(self, port: PublisherPort) -> int:
         """Returns how many deliveries of this publisher have no outcome yet."""
@@ -304,20 +282,20 @@ class Core(BaseCore):
 
     def peer_up(self, peer: str, now: float, began: float = NEVER_BEFORE, version: int = SPOKEN.newest) -> None:
         """A session with this router has begun (protocol 4.2). version: of the wire between routers, in the session."""
-        assert peer not in self.up
+        assert peer not in self.members.up
         self.now = self.entered = now
         self.members.session_began(peer, now, began, version)
         self.kinds.session_began()
-        self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
+        self.agenda.all_due(now)  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
         self.roll_call.tell(peer)
         if version >= m.since(m.Suspected):
-            for suspected in self.suspects():
-                self.send(peer, suspected)
+            for suspected in self.owner.suspects():
+                self.post.send(peer, suspected)
         for address in list(self.addresses.values()):
             if peer not in self.kinds.apart(address.name):
                 address.router_up(peer)
-        self.keeper.look()
+        self._look_at_keeper()
         self.drain()
 
     def peer_down(self, peer: str, now: float) -> None:
@@ -328,9 +306,9 @@ class Core(BaseCore):
         self.roll_call.session_ended(peer)
         for address in list(self.addresses.values()):
             address.router_down(peer)
-        self.keeper.look()
+        self._look_at_keeper()
         self.drain()
-        self.declarations.session_ended(peer)
+        self.recovery.declarations.session_ended(peer)
         self.startup.tell_who_is_up(peer)
         self.startup.check_awaited()
         self.drain()
@@ -343,68 +321,58 @@ class Core(BaseCore):
     def process_resumed(self, since: float) -> None:
         """This process has run without a pause since then. If that is news, it learns first what it may have missed
         (protocol 4.6)."""
-        self.members.process_resumed(since)
-        if since > self._resumed_at:
-            self._resumed_at = since
+        if self.members.process_resumed(since):
             self.roll_call.look(broken=True)
             self.startup.process_resumed(since)
             self.drain()
 
+    def _look_at_keeper(self) -> None:
+        if self.members.choose_keeper():
+            for address in self.addresses.values():
+                address.keeper_changed()
+
     def peer_message(self, peer: str, message: m.Message, now: float) -> None:
         """A peer has sent a message. It is dropped if its session is over (protocol 3.2)."""
         self.now = self.entered = now
-        if peer in self.up:
+        if peer in self.members.up:
             self._dispatch(peer, message)
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
 
     # ------------------------------------------------------------------------------------------------------------- time
 
-    def next_deadline(self) -> float | None:
-        return self._deadline if self._deadline != INF else None
-
-    def all_due(self) -> None:
-        """Deadlines may have changed everywhere."""
-        self._all_due = True
-        self.due(self.now)
-
     def tick(self, now: float) -> None:
         """Does what is due."""
         self.now = self.entered = now
-        if now < self._deadline:
+        if now < self.agenda.deadline:
             return
         self.startup.tick()
-        due: list[Address] = [each for each, at in self._due.items() if at <= now]
-        looked_at = list(self.addresses.values()) if self._all_due else due
-        self._all_due = False
-        for address in looked_at:
-            self._due.pop(address, None)
+        due: list[Address] = self.agenda.take_due(now, self.addresses.values())
+        for address in due:
+            self.agenda.look_at(address)
             address.tick()
             self.drain()
             self._drop_if_empty(address)
             if self.addresses.get(address.name) is address:
-                self.due(min(address.deadlines(), default=INF), address)
+                self.agenda.due(min(address.deadlines(), default=INF), address)
         self.map_parts.expire(now)
-        deadlines = [*self.startup.deadlines(), *self._due.values(), *self.map_parts.deadlines()]
-        # This takes time in proportion to the deadlines, and thousands of names may expire one after the other.
-        self._deadline = max(min(deadlines), now + len(deadlines) * DEADLINE_SCAN_S)
+        self.agenda.ticked(now, [*self.startup.deadlines(), *self.map_parts.deadlines()])
 
     def flush(self, now: float) -> None:
         """Sends acceptances, settlements and windows: once in a turn, before anything that must follow them
         (protocol 3.3, 9)."""
         self.now = self.entered = now
-        while self._touched:
-            touched: dict[Address, None] = self._touched
-            self._touched = {}
+        while self.agenda.touched:
+            touched: dict[Address, None] = self.agenda.take_touched()
             for address in touched:
-                if self.feeding:
+                if self.config.feeding:
                     address.feeds.flush()
                 address.deliveries.reception.flush()
                 if address.queue is not None:
                     address.queue.flush()
                 if address.kept.links:
                     address.kept.flush()
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
             for address in touched:
                 reached = address.records.reached
@@ -412,19 +380,19 @@ class Core(BaseCore):
                     address.records.flush()
                 if address.completion.noted:
                     address.completion.begin(reached)
-            if self._messages_to_self:
+            if self.post.to_self:
                 self.drain()
             for address in touched:
                 if not address.publishers.entries:
                     self._drop_if_empty(address)
-        over = self.payload_bytes >= self.config.memory_limit
-        if over is not self._over_limit:
-            self._over_limit = over
+        full = self.memory.payload_bytes >= self.config.memory_limit
+        if full is not self.memory.full:
+            self.memory.look(full)
             for address in self.addresses.values():
                 address.ingress.all_windows_changed()
-        if not self._windows:
+        if not self.agenda.windows:
             return
-        windows, self._windows = self._windows, {}
+        windows = self.agenda.take_windows()
         for publisher in windows:
             if publisher.handshake.state is not DROPPED:
                 publisher.ingress.windows.tell(publisher)
@@ -433,7 +401,7 @@ class Core(BaseCore):
 
     def drain(self) -> None:
         """Handles the messages to oneself: after the running handler, and before any other input (protocol 3.3)."""
-        own = self._messages_to_self
+        own = self.post.to_self
         while own:
             message = own.popleft()
             address = self.addresses.get(message.address) or self.address(message.address)
@@ -451,13 +419,13 @@ class Core(BaseCore):
             self.kinds.told(sender, message)
             return
         if isinstance(message, m.Suspected):
-            self.suspected(message)
+            self.owner.suspected(message)
             return
         if isinstance(message, m.RouterMessage):
             self.roll_call.handlers[type(message)](sender, message)
             return
         if isinstance(message, m.Ask | m.Answer):
-            self.asked(sender, message)
+            self.owner.asked(sender, message)
             return
         if self.kinds.differ and sender in self.kinds.apart(message.address):  # protocol 16.13.2
             return
@@ -474,12 +442,12 @@ class Core(BaseCore):
         """user: who wants to use it."""
         address = self.addresses.get(name)
         if address is None:
-            address = self.addresses[name] = Address(self, name, self._first_position, self.subscribers)
+            address = self.addresses[name] = Address(self, name, self.former.addresses.next_position, self.subscribers)
             address.made_by = user
-            self.holding.count(user, octets_of_address(name))
-            self.begun += 1
-            self.shares.created(name)
-            self.touch(address)
+            self.memory.holding.count(user, octets_of_address(name))
+            self.made += 1
+            self.owner.shares.created(name)
+            self.agenda.touch(address)
         return address
 
     def waits_for_a_subscriber(self, address: str) -> bool:
@@ -494,40 +462,24 @@ class Core(BaseCore):
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:
             if address.accepted_at is not None:
-                self._note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
+                self.former.addresses.note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
             self.forget(address)
 
     def forget(self, address: BaseAddress) -> None:
         """Nobody uses the address."""
         gone = self.addresses.pop(address.name)
-        self._first_position = max(self._first_position, gone.records.log.end)
-        self.holding.count(address.made_by, -octets_of_address(address.name))
+        self.former.addresses.forget(gone.records.log.end)
+        self.memory.holding.count(address.made_by, -octets_of_address(address.name))
         for entries in (gone.publishers, gone.subscriptions):  # declared ones may have stayed
             for user, octets in entries.octets_by_user().items():
-                self.holding.count(user, -octets)
-        self.shares.dropped(address.name)
-        self._due.pop(address, None)
-        self._touched.pop(address, None)
-
-    def _note_accepted(self, match: str, *news: tuple[float, int]) -> None:
-        """Addresses of this entry have told a publisher accepted at these times, up to these positions."""
-        known = [*news, *([self.accepted[match]] if match in self.accepted else [])]
-        if known:
-            self.accepted[match] = (max(at for at, _ in known), max(stop for _, stop in known))
-
-    # ----------------------------------------------------------------------------------------------------------- memory
-
-    @property
-    def deferred(self) -> int:
-        """Returns how many attaches wait until this router is booted, or established, with their maps' entries."""
-        maps: list[object] = [each.unsettled for each in self.deferred_publishers.values()]
-        maps += [each.unsettled for each in self.deferred_subscribers.values()]
-        return len(maps) + sum(len(each) for each in maps if isinstance(each, Mapping))
+                self.memory.holding.count(user, -octets)
+        self.owner.shares.dropped(address.name)
+        self.agenda.forget(address)
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
-        assert not self._messages_to_self, "messages to oneself are left between two inputs"
-        assert self.booted or not self.established
+        assert not self.post.to_self, "messages to oneself are left between two inputs"
+        assert self.recovery.times.booted or not self.recovery.established
         self.members.check_invariants()
         self.kinds.check_invariants()
         addresses = self.addresses.values()
@@ -535,12 +487,12 @@ class Core(BaseCore):
             address.check_invariants()
             # Some follow from a clock of milliseconds. After a suspension one may move from the past further into it.
             first = max(min(address.deadlines(), default=INF), self.now) + 0.002
-            assert self._all_due or self._due.get(address, INF) <= first, f"{address.name} is not looked at in time"
+            self.agenda.check_in_time(address, first)
         kept = sum(address.records.counted_bytes + address.deliveries.log.counted_bytes for address in addresses)
-        assert kept == self.payload_bytes, f"{self.payload_bytes} bytes of payload counted, {kept} kept"
+        assert kept == self.memory.payload_bytes, f"{self.memory.payload_bytes} bytes of payload counted, {kept} kept"
         self._check_holding()
         waiting = sum(each.presettled.size for address in addresses for each in address.deliveries.subscribers.values())
-        assert waiting == self.presettled_bytes
+        assert waiting == self.memory.presettled_bytes
         assert all(publisher.port is port for port, publisher in self.publishers.items())
         assert all(subscriber.port is port for port, subscriber in self.subscribers.items())
 
@@ -551,24 +503,9 @@ class Core(BaseCore):
             held[address.made_by] += octets_of_address(address.name)
             held.update(address.publishers.octets_by_user())
             held.update(address.subscriptions.octets_by_user())
-        held.update(self.connections_hold())
-        assert self.holding.by_user == +held, f"{self.holding.by_user} octets counted, {held} held"
-        assert self.holding.total == held.total()
-
-    # ----------------------------------------------------------------------------------------------------------- status
+        held.update(self.owner.connections_hold())
+        assert self.memory.holding.by_user == +held, f"{self.memory.holding.by_user} octets counted, {held} held"
+        assert self.memory.holding.total == held.total()
 
     def send_hello(self, peer: str) -> None:
         self.startup.send_hello(peer)
-
-    def recovering_s(self) -> float | None:
-        """Returns after how many seconds every address is established at the latest; None if all are, or before the
-        router has booted."""
-        return self.startup.recovering_s()
-
-
-def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:
-    """A core alone has no management node."""
-
-
-def _nobody_refuses(message: m.Suspected) -> None:
-    """A core alone sees no input."""

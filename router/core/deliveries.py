@@ -248,7 +248,7 @@ class Deliveries(BaseDeliveries):
                     positions = range(start, run.start + high)
                     told = [(at + offset, at + offset + 1, log.rejected.pop(at, 0)) for at in positions]
                 if run.ingress != self.core.name:
-                    self.core.payload_bytes -= log.segments.free(start, run.start + high)
+                    log.segments.free(start, run.start + high)
                 answers.append((run.ingress, told))
         return answers
 
@@ -256,14 +256,14 @@ class Deliveries(BaseDeliveries):
         self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
     ) -> None:
         self.sync_accepts.setdefault((ingress, name, term), []).append((start, stop, rejected))
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def tell_accepted(self) -> None:
         """Tells which entries of SYNC, and which assigned deliveries, have been accepted."""
         sync_accepts, self.sync_accepts = self.sync_accepts, {}
         for (ingress, name, term), pending in sync_accepts.items():
             ranges = pending if len(pending) == 1 else gathered(pending)
-            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, ranges))
+            self.core.post.send_to(ingress, m.AcceptSync(self.address.name, name, term, ranges))
 
     def router_down(self, router: str) -> None:
         """Drops acceptances that wait for that router: its session is over (protocol 8.6)."""
@@ -293,7 +293,7 @@ class Deliveries(BaseDeliveries):
                         subscriber.settle_positions(low, high)
                     if subscriber.irregular.bound:
                         self._settle_bound(subscriber, low, high)
-                self.core.payload_bytes -= self.log.forget(run, low, high)
+                self.log.forget(run, low, high)
                 for subscriber in freed:
                     subscriber.pump()
             for subscriber in holders:
@@ -387,7 +387,7 @@ class Deliveries(BaseDeliveries):
             assert subscriber.name == name
             subscriber.check_invariants()
             routers = (*subscriber.handshake.joined, *subscriber.handshake.missing)
-            assert all(router == core.name or router in core.up for router in routers)
+            assert all(router == core.name or router in core.members.up for router in routers)
             for publisher_id, (home, term) in subscriber.synced.items():
                 entry = publishers[publisher_id]
                 assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
@@ -398,7 +398,7 @@ class Deliveries(BaseDeliveries):
         owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
         assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
         assert all(subscribers.get(each.name) is each for each in self.ready)
-        assert all(ingress == core.name or ingress in core.up for ingress in self.accepts)
+        assert all(ingress == core.name or ingress in core.members.up for ingress in self.accepts)
         for entry in publishers.values():
             special = self.special[entry.publisher_id]
             assert all(subscribers.get(each.name) is each for each in special)

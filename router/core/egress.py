@@ -81,9 +81,9 @@ class Egress(BaseEgress):
         name = (attach.container, attach.name)
         if attach.keeps_map and self.kept.recalls(port, attach):
             return
-        if not core.declarations.may_attach(address.name, name):
+        if not core.recovery.declarations.may_attach(address.name, name):
             port.refuse(SUBSCRIPTION_UNDECLARED, self._undeclared(name), {})
-            core.touch(address)  # the address may be empty now
+            core.agenda.touch(address)  # the address may be empty now
             return
         entry = address.known_subscriptions.get(name)
         if entry is not None and self._is_older(entry, attach.only_new):
@@ -198,7 +198,7 @@ class Egress(BaseEgress):
         kind, history = self._how_to_join(subscriber)
         if subscriber.handshake.answered and kind is m.JoinKind.RESUME and self.core.speaks(router) >= m.since(m.Told):
             kind = m.JoinKind.STAYED
-        self.core.send_to(
+        self.core.post.send_to(
             router,
             m.Join(
                 self.address.name,
@@ -214,7 +214,7 @@ class Egress(BaseEgress):
             ),
         )
         if kind is m.JoinKind.STAYED and subscriber.handshake.state is TOLD:
-            self.core.send_to(router, m.Told(self.address.name, subscriber.name, subscriber.term))
+            self.core.post.send_to(router, m.Told(self.address.name, subscriber.name, subscriber.term))
 
     def _life(self, subscriber: Subscriber) -> float:
         """Returns how long ago the subscription was created, at most (protocol 7.2)."""
@@ -317,7 +317,7 @@ class Egress(BaseEgress):
     def _awaits_others(self) -> bool:
         """Says whether a HELLO is missing from a router in session with an established one: that router is reachable,
         but has not met this one since its start (protocol 7.2)."""
-        return bool(self.core.awaited(self.address.name))
+        return bool(self.core.recovery.awaited(self.address.name))
 
     def check_all_answered(self) -> None:
         self.kept.check_recalls()
@@ -347,7 +347,7 @@ class Egress(BaseEgress):
                     subscriber.put_in_doubt(start, stop)
                 for passage in passages:
                     passage.forget_passed_by(start, stop)
-                self.core.payload_bytes -= log.invalidate(run, start, stop)
+                log.invalidate(run, start, stop)
         entry = self.address.known_publishers.get(publisher_id)
         for subscriber in self.subscribers.values():
             subscriber.synced.pop(publisher_id, None)
@@ -372,8 +372,8 @@ class Egress(BaseEgress):
         for passage in held_up:
             for position in log.bodies:
                 passage.pass_by(position)
-            self.core.due(self.core.now + STREAM_IDLE_S, self.address)
-            self.core.touch(self.address)
+            self.core.agenda.due(self.core.now + STREAM_IDLE_S, self.address)
+            self.core.agenda.touch(self.address)
             passage.subscriber.pump()
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
@@ -448,9 +448,9 @@ class Egress(BaseEgress):
         granted_s = attach.timeout_s
         name = (attach.container, attach.name)
         if granted_s <= 0:
-            self.core.broadcast(m.Leave(self.address.name, name, term))
+            self.core.post.broadcast(m.Leave(self.address.name, name, term))
         else:
-            self.core.broadcast(m.Orphan(self.address.name, name, term, granted_s))
+            self.core.post.broadcast(m.Orphan(self.address.name, name, term, granted_s))
 
     def drop(self, subscriber: Subscriber, condition: str, known: Term | None, why_broken: str = MISSED) -> None:
         """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
@@ -504,19 +504,19 @@ class Egress(BaseEgress):
             self.consumers.remember_accepted(subscriber)
         self._announce_lost(announcement)
         self._release_all_tokens(subscriber)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
         self.kept.drop(subscriber.port)
 
     def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
         """Tells all before any of its tokens is released (protocol 8.1)."""
-        self.core.broadcast(announcement)
+        self.core.post.broadcast(announcement)
 
     def _release_all_tokens(self, subscriber: Subscriber) -> None:
         self.deliveries.reception.link_gone(subscriber)
         if not self.subscribers:  # without subscriptions here no SETTLE arrives
             log = self.deliveries.log
             for run in list(log.runs.runs):
-                self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
+                log.invalidate(run, run.start, run.stop)
 
     def router_up(self, router: str) -> None:
         """Sends the peer a JOIN for each subscription; open barriers wait for the peer, too (protocol 4.2)."""

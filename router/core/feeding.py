@@ -171,12 +171,12 @@ class Feeds:
 
     @property
     def queues(self) -> Collection[str]:
-        return self.core.shares.queues_of(self.address.name)
+        return self.core.owner.shares.queues_of(self.address.name)
 
     def is_fed(self, queue: str) -> bool:
         """Says whether what comes goes to that queue (protocol 16.12.1)."""
-        found = self.core.known.get(queue)
-        return self.core.shares.is_declared(queue) or (found is not None and bool(found.known_subscriptions))
+        found = self.core.addresses.get(queue)
+        return self.core.owner.shares.is_declared(queue) or (found is not None and bool(found.known_subscriptions))
 
     def __bool__(self) -> bool:
         """Whether any queue is fed: then the topic is not without subscription (protocol 16.12.5)."""
@@ -194,7 +194,7 @@ class Feeds:
 
     def _wanted(self, batch: Batch) -> dict[str, list[int]]:
         """Queue -> the messages that go to it."""
-        queues_for, topic, message_format = self.core.shares.queues_for, self.address.name, batch.message_format
+        queues_for, topic, message_format = self.core.owner.shares.queues_for, self.address.name, batch.message_format
         found: dict[str, list[int]] = {}
         for i, payload in enumerate(batch.payloads):
             for queue in queues_for(topic, payload, message_format):
@@ -233,7 +233,7 @@ class Feeds:
 
     def _look(self, publisher: Publisher, queues: Collection[str]) -> None:
         for queue in queues:
-            found = self.core.known.get(queue)
+            found = self.core.addresses.get(queue)
             if found is None or not found.known_publishers or queue in self.of.get(publisher, {}):
                 continue
             known = found.known_publishers.get(
@@ -291,7 +291,7 @@ class Feeds:
         """These records are settled."""
         for feed in self.of.get(publisher, {}).values():
             feed.forget(start, stop)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def drop(self, publisher: Publisher, *, closed: bool) -> None:
         """The publisher's link is gone (protocol 16.12.6)."""
@@ -300,7 +300,7 @@ class Feeds:
             feed.ids.clear()
             if None in feed.positions.values() and feed not in self._lost:
                 self._lingering[feed] = self.core.now + LINGER_S, closed
-                self.core.due(self.core.now + LINGER_S, self.address)
+                self.core.agenda.due(self.core.now + LINGER_S, self.address)
             else:
                 self._detach(feed, closed)
 
@@ -322,11 +322,11 @@ class Feeds:
 
     def note_outcome(self, feed: Feed, first_id: int, last_id: int, rejected: int, why: bytes) -> None:
         self._outcomes.append((feed, first_id, last_id, rejected, why))
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def note_lost(self, feed: Feed, condition: str, description: str, info: Mapping[str, int]) -> None:
         self._lost[feed] = condition, description, info
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def flush(self) -> None:
         """Does what has changed in this turn."""

@@ -37,14 +37,14 @@ class Finishing:
             return
         self._number += 1
         self._open[self._number], self._missing[self._number] = answered, missing
-        self.address.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
+        self.address.core.post.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
 
     def on_finish(self, sender: str, message: m.Finish) -> None:
         answer = m.Finished(self.address.name, message.number, message.settled)
         if message.settled:
-            self.kept.when_finished(partial(self.address.core.send_to, sender, answer))
+            self.kept.when_finished(partial(self.address.core.post.send_to, sender, answer))
         else:
-            self.address.core.send_to(sender, answer)
+            self.address.core.post.send_to(sender, answer)
 
     def on_finished(self, sender: str, message: m.Finished) -> None:
         self._answered(message.number, sender)
@@ -56,7 +56,7 @@ class Finishing:
         answered = self._open[number]
         if not missing:
             del self._open[number], self._missing[number]
-            self.address.core.touch(self.address)  # the address may be empty now
+            self.address.core.agenda.touch(self.address)  # the address may be empty now
         answered(router)
 
     def router_down(self, router: str) -> None:

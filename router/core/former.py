@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from router.config import RouterConfig
 from router.core.messages import SubscriptionName
 from router.core.naming import NO_TERM
 from router.core.ports import Term
@@ -44,9 +45,10 @@ class FormerSubscriptions:
     """The latest one by one, as many as fit into `most` octets, and of all before these one that has missed at least as
     much as each of them."""
 
-    __slots__ = ("_by_name", "_earlier", "_most", "octets")
+    __slots__ = ("_by_name", "_earlier", "_most", "addresses", "octets")
 
     def __init__(self, memory_limit: int) -> None:
+        self.addresses = FormerAddresses()
         self.octets = 0
         self.set_limit(memory_limit)
         self._by_name: dict[tuple[str, SubscriptionName], Former] = {}
@@ -93,6 +95,37 @@ class FormerSubscriptions:
         """There is a subscription of this name again."""
         if self._by_name.pop((address, name), None) is not None:
             self.octets -= _octets(address, name)
+
+
+class FormerAddresses:
+    """What this router keeps of addresses that it has forgotten."""
+
+    __slots__ = ("_accepted", "next_position")
+
+    def __init__(self) -> None:
+        # entry of the configuration -> when a forgotten address of it last told a publisher accepted, and up to which
+        # position (protocol 7.3)
+        self._accepted: dict[str, tuple[float, int]] = {}
+        self.next_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
+
+    def accepted(self, match: str) -> tuple[float | None, int]:
+        return self._accepted.get(match, (None, 0))
+
+    def forget(self, end: int) -> None:
+        """end: of its ingress log."""
+        self.next_position = max(self.next_position, end)
+
+    def note_accepted(self, match: str, *news: tuple[float, int]) -> None:
+        """Addresses of this entry have told a publisher accepted at these times, up to these positions."""
+        known = [*news, *([self._accepted[match]] if match in self._accepted else [])]
+        if known:
+            self._accepted[match] = (max(at for at, _ in known), max(stop for _, stop in known))
+
+    def reconfigure(self, former: RouterConfig, config: RouterConfig) -> None:
+        before, self._accepted = self._accepted, {}
+        for entry in config.reachable:
+            earlier = [each for each in config.predecessors(entry, former) if each.is_queue == entry.is_queue]
+            self.note_accepted(entry.match, *(before[each.match] for each in earlier if each.match in before))
 
 
 def _octets(address: str, name: SubscriptionName) -> int:

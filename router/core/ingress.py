@@ -94,8 +94,8 @@ class Ingress(BaseIngress):
             return
         if resumes and attach.incarnation is None:
             if not (known and known.real):
-                if not core.is_recovered(address.name):
-                    core.deferred_publishers[port] = attach
+                if not core.recovery.is_recovered(address.name):
+                    core.recovery.deferred_publishers[port] = attach
                 else:
                     port.refuse(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {})
                 return
@@ -122,7 +122,7 @@ class Ingress(BaseIngress):
             answered = publisher.term[0]
         publisher.handshake.asked(core.roll_call.together)
         port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
-        core.window_changed(publisher)
+        core.agenda.window_changed(publisher)
 
     def _choose_term(self, attach: PublisherAttach, publisher_id: bytes, known: Term | None) -> Term:
         """Chooses the term before the proof, so that a later attach elsewhere gets a later term (protocol 5.1), and one
@@ -267,7 +267,7 @@ class Ingress(BaseIngress):
             if entry.home is not None:
                 self.streams.cover(publisher, entry)
         handshake.missing = core.kinds.everybody(address.name)
-        core.broadcast(self._pub(publisher, self.streams.expected(publisher)))
+        core.post.broadcast(self._pub(publisher, self.streams.expected(publisher)))
         early, handshake.early_tags = handshake.early_tags, []
         for tag in early:
             self.settled_tag(publisher, tag)
@@ -336,7 +336,7 @@ class Ingress(BaseIngress):
     def _become_ready(self, publisher: Publisher) -> None:
         self._take_held(publisher)
         if not publisher.dropped:
-            self.core.window_changed(publisher)
+            self.core.agenda.window_changed(publisher)
             self.streams.ask(publisher)
 
     def _take_held(self, publisher: Publisher) -> None:
@@ -359,7 +359,7 @@ class Ingress(BaseIngress):
         """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
         publisher.window.slack -= len(batch.tags)
         if publisher.window.slack <= 0:
-            self.core.window_changed(publisher)
+            self.core.agenda.window_changed(publisher)
         if publisher.held.parts:  # protocol 6.12.10; the session's window bounds them
             publisher.held.parts.append(batch)
             return
@@ -380,7 +380,7 @@ class Ingress(BaseIngress):
 
     def part(self, publisher: Publisher, part: Part) -> None:
         """A part of a large delivery is taken when the link is ready (protocol 6.12), and held before that."""
-        self.core.window_changed(publisher)
+        self.core.agenda.window_changed(publisher)
         if publisher.handshake.state is not READY:
             self._note_sign(publisher)
         turns = self.turns
@@ -474,7 +474,7 @@ class Ingress(BaseIngress):
         expected = publisher.resending.tags.pop(outgoing[0], self) is None
         recorded = not expected and self.records.settled_tag(publisher, outgoing[0])
         if expected or (publisher.resending.unknown and not recorded):
-            self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
+            self.core.post.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
         feeds = self.records.feeds.settled_tag(publisher, outgoing[0])
         self.streams.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
 
@@ -485,7 +485,7 @@ class Ingress(BaseIngress):
         for publisher in self.publishers.values():
             if publisher.handshake.claims:
                 publisher.handshake.missing[router] = None
-            self.core.send_to(router, self._pub(publisher, None))
+            self.core.post.send_to(router, self._pub(publisher, None))
 
     def router_down(self, router: str) -> None:
         """Barriers stop waiting for that router (protocol 8.6)."""
@@ -525,9 +525,9 @@ class Ingress(BaseIngress):
         self._drop_records(publisher)
         name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
         if closed:
-            self.core.broadcast(m.PubClose(name, publisher_id, publisher.incarnation, term))
+            self.core.post.broadcast(m.PubClose(name, publisher_id, publisher.incarnation, term))
         else:
-            self.core.broadcast(m.PubDown(name, publisher_id, term))
+            self.core.post.broadcast(m.PubDown(name, publisher_id, term))
 
     def forget(self, publisher_id: bytes, incarnation: int) -> None:
         """The publisher is taken for gone in this incarnation. If it works here all the same, it is told
@@ -541,7 +541,7 @@ class Ingress(BaseIngress):
     def drop(self, publisher: Publisher, epoch: int) -> None:
         """Detaches a publisher as stolen that works elsewhere, or on another link here (protocol 5.3)."""
         self._detach_stolen(publisher, epoch)
-        self.core.broadcast(m.PubDown(self.address.name, publisher.publisher_id, publisher.term))
+        self.core.post.broadcast(m.PubDown(self.address.name, publisher.publisher_id, publisher.term))
 
     def _detach_stolen(self, publisher: Publisher, epoch: int, what: Input = Input.STOLEN) -> None:
         port = publisher.port
@@ -553,7 +553,7 @@ class Ingress(BaseIngress):
         """Forgets a publisher that has claimed nothing."""
         self._stop_proving(publisher)
         self.core.publishers.pop(publisher.port, None)
-        self.core.touch(self.address)  # the address may be empty now
+        self.core.agenda.touch(self.address)  # the address may be empty now
 
     def _stop_proving(self, publisher: Publisher) -> None:
         proving = self.proving[publisher.publisher_id]
@@ -574,7 +574,7 @@ class Ingress(BaseIngress):
 
     def all_windows_changed(self) -> None:
         for publisher in self.attached():
-            self.core.window_changed(publisher)
+            self.core.agenda.window_changed(publisher)
 
     def check_invariants(self) -> None:
         for publisher_id, publisher in self.publishers.items():

@@ -91,7 +91,7 @@ class KeptLink:
     def credit(self, now: float) -> None:
         """`capacity` of the port has grown."""
         self.core.now = self.core.entered = now
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
         self.core.subscriber_credit(self, now)
 
     def received(self, tag: bytes, outcome: Outcome, finished: bool, now: float) -> None:
@@ -147,13 +147,13 @@ class KeptLink:
     def _change(self, tag: bytes, state: MapState, identifier: int) -> None:
         self.kept.items[tag] = (state, identifier)
         self._changed[tag] = None
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def _leave(self, tag: bytes) -> None:
         """It is settled, and the client does not hold it."""
         del self.kept.items[tag]
         self._changed[tag] = None
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def _give_back(self, tag: bytes) -> None:
         """The client has not been sent it. Another consumer gets it when the keeper has read that no more (protocol
@@ -222,7 +222,7 @@ class KeptLink:
         entry.kept = self.kept
         if self._unresumed and self._queue:  # what comes again may be behind what waits for room
             self.maps.subscribers[self].pump(tells=False)  # which would touch the address, and so lead here again
-        keeper, items = self.core.keeper.of(self.attach.address), self.kept.items
+        keeper, items = self.core.kinds.keeper(self.attach.address), self.kept.items
         identified = self._identify()
         if self._changed or (self.whole and (items or self.acknowledged < self.kept.number)):
             self.kept.number += 1
@@ -234,7 +234,7 @@ class KeptLink:
                     self._told[tag] = number
             if keeper is not None:
                 message = m.Keep(self.attach.address, self.name, self.term, number, self.whole, news, gone)
-                self.core.send(keeper, message)
+                self.core.post.send(keeper, message)
             self._changed, self.whole = {}, False
         for each in identified:
             each.number = self.kept.number
@@ -242,8 +242,8 @@ class KeptLink:
 
     def keeper_changed(self) -> None:
         self.whole = True
-        if self.recalled and self.attach.address in self.core.known:
-            self.core.touch(self.address)
+        if self.recalled and self.attach.address in self.core.addresses:
+            self.core.agenda.touch(self.address)
 
     def acknowledge(self, number: int) -> None:
         """The keeper has all up to this KEEP: what waited for that goes on."""
@@ -255,7 +255,7 @@ class KeptLink:
             elif tag not in self.kept.items:
                 self.closing.pop(tag, None)
                 self.maps.closed(self, tag)
-                self.core.touch(self.address)  # what comes under this tag again may have waited
+                self.core.agenda.touch(self.address)  # what comes under this tag again may have waited
             elif self.kept.items[tag][1] and tag not in self._releasing:
                 self._releasing[tag] = None
                 self.port.release(tag)
@@ -311,7 +311,7 @@ class KeptLink:
         for tag in list(items):
             if tag not in listing:  # settled before the answer (protocol 10.1)
                 self._settled(tag)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
         return len(listing)
 
     def send(
@@ -333,7 +333,7 @@ class KeptLink:
                 self._queued[tag] = waiting
             self._queue.append(waiting)
         self._unidentified += len(tags)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
         return first_id
 
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:

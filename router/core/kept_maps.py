@@ -64,7 +64,7 @@ class Kept:
             port.enter(None)
             return False
         self._recalls[port] = Recall(port, attach, self.core.kinds.everybody(self.address.name))
-        self.core.broadcast(m.Recall(self.address.name, port.name, port.term))
+        self.core.post.broadcast(m.Recall(self.address.name, port.name, port.term))
         return True
 
     def on_recall(self, sender: str, message: m.Recall) -> None:
@@ -76,8 +76,8 @@ class Kept:
                 answer.kept_term, answer.number = entry.kept.term, entry.kept.number
                 answer.items = [(tag, int(state), number) for tag, (state, number) in entry.kept.items.items()]
         else:
-            self.core.touch(self.address)  # the address may be empty
-        self.core.send_to(sender, answer)
+            self.core.agenda.touch(self.address)  # the address may be empty
+        self.core.post.send_to(sender, answer)
 
     def on_recalled(self, sender: str, message: m.Recalled) -> None:
         for recall in list(self._recalls.values()):
@@ -97,7 +97,7 @@ class Kept:
         return (kept.term, kept.number) > (other.term, other.number)
 
     def _check(self, recall: Recall) -> None:
-        if recall.missing or self.core.awaited(self.address.name):
+        if recall.missing or self.core.recovery.awaited(self.address.name):
             return
         del self._recalls[recall.link]
         recall.link.enter(recall.best)
@@ -119,7 +119,7 @@ class Kept:
             for key in [key for key in pending if key[0] is link]:
                 del pending[key]
         self._answer()
-        self.core.touch(self.address)  # the address may be empty now
+        self.core.agenda.touch(self.address)  # the address may be empty now
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 
@@ -135,7 +135,7 @@ class Kept:
         kept.change(message.items, message.gone)
         kept.number = message.number
         entry.kept = kept
-        self.core.send_to(sender, m.Kept(self.address.name, message.name, message.term, message.number))
+        self.core.post.send_to(sender, m.Kept(self.address.name, message.name, message.term, message.number))
 
     def _is_fetched(self, entry: SubscriptionEntry, term: Term) -> bool:
         """Says whether a later attach has fetched the map (protocol 7.9.2)."""
@@ -143,7 +143,7 @@ class Kept:
 
     def on_kept(self, sender: str, message: m.Kept) -> None:
         for link in self.links:
-            if link.name == message.name and link.term == message.term and sender == self.core.keeper.name:
+            if link.name == message.name and link.term == message.term and sender == self.core.members.keeper:
                 link.acknowledge(message.number)
 
     def replaced(self, former: SubscriptionEntry | None, entry: SubscriptionEntry) -> None:
@@ -178,7 +178,7 @@ class Kept:
         self._look_at_keeper(router)
         for recall in self._recalls.values():
             recall.missing[router] = None
-            self.core.send_to(router, m.Recall(self.address.name, recall.link.name, recall.link.term))
+            self.core.post.send_to(router, m.Recall(self.address.name, recall.link.name, recall.link.term))
 
     def router_down(self, router: str) -> None:
         self._look_at_keeper(router)
@@ -187,6 +187,6 @@ class Kept:
             self._check(recall)
 
     def _look_at_keeper(self, router: str) -> None:
-        if router == self.core.keeper.name:
+        if router == self.core.members.keeper:
             for link in self.links:
                 link.keeper_changed()

@@ -63,7 +63,7 @@ class Kinds:
             return NONE_APART
         found = self._apart.get(address)
         if found is None:
-            own, up = is_queue(self.own, address), self.core.up
+            own, up = is_queue(self.own, address), self.core.members.up
             differing = {each for each, table in self._others.items() if is_queue(table, address) != own}
             for change in self._of(address):
                 differing.update(each for each in change.unread if each in up)
@@ -71,6 +71,11 @@ class Kinds:
                 self._apart.clear()
             found = self._apart[address] = frozenset(differing)
         return found
+
+    def keeper(self, address: str) -> str | None:
+        """Returns the router that keeps the maps of this address, too (protocol 16.13)."""
+        keeper = self.core.members.keeper
+        return None if keeper in self.apart(address) else keeper
 
     def peers(self, address: str) -> tuple[str, ...]:
         """Returns the routers in session that are not apart at that address."""
@@ -80,7 +85,7 @@ class Kinds:
     def everybody(self, address: str) -> dict[str, None]:
         """Returns the same, and this router: a barrier waits for their answers (protocol 5.4, 7.2)."""
         apart = self.apart(address)
-        return dict.fromkeys([*[each for each in self.core.up if each not in apart], self.core.name])
+        return dict.fromkeys([*[each for each in self.core.members.up if each not in apart], self.core.name])
 
     def _of(self, address: str) -> list[_Change]:
         own = is_queue(self.own, address)
@@ -90,7 +95,7 @@ class Kinds:
         """A HELLO is about to go there."""
         if self.core.speaks(peer) >= m.since(m.Queues) and self.own != self._said.get(peer, ()):
             self._said[peer] = self.own
-            self.core.send(peer, m.Queues(self.own))
+            self.core.post.send(peer, m.Queues(self.own))
 
     def told(self, sender: str, message: m.Queues) -> None:
         self._told[sender] = message.entries
@@ -99,7 +104,7 @@ class Kinds:
         """It has said what addresses are there; first: in this session. Who was apart is not, or the other way round
         (protocol 16.13.2). Returns what says of an address whether the router has read only now what that is here."""
         core = self.core
-        before = [(address, sender in self.apart(address.name)) for address in core.known.values()]
+        before = [(address, sender in self.apart(address.name)) for address in core.addresses.values()]
         former = self._others.get(sender, self.own)
         table = self._told.get(sender, () if core.speaks(sender) >= m.since(m.Queues) else self.own)
         self._others[sender] = table
@@ -157,7 +162,7 @@ class Kinds:
         """Refuses a publisher that may not attach now (protocol 16.13.3)."""
         if not self.differ:
             return False
-        unique, found = isinstance(attach.unsettled, UniqueTags), self.core.known.get(attach.address)
+        unique, found = isinstance(attach.unsettled, UniqueTags), self.core.addresses.get(attach.address)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
         return self._refuses(port, attach.address, found is not None and publisher_id in found.known_publishers)
 
@@ -165,7 +170,7 @@ class Kinds:
         """Refuses a subscription that may not attach now (protocol 16.13.3)."""
         if not self.differ:
             return False
-        found = self.core.known.get(attach.address)
+        found = self.core.addresses.get(attach.address)
         entry = found.known_subscriptions.get((attach.container, attach.name)) if found is not None else None
         return self._refuses(port, attach.address, entry is not None and entry.term != NO_TERM)
 
@@ -200,7 +205,7 @@ class Kinds:
                 router
                 for change in self._of(address)
                 for router in change.unread
-                if router in core.up or core.now < change.at + recovery_s
+                if router in core.members.up or core.now < change.at + recovery_s
             }
         )
 
@@ -226,14 +231,16 @@ class Kinds:
 
     def _changing(self, table: QueueTable) -> list[BaseAddress]:
         return [
-            each for name, each in sorted(self.core.known.items()) if is_queue(table, name) != is_queue(self.own, name)
+            each
+            for name, each in sorted(self.core.addresses.items())
+            if is_queue(table, name) != is_queue(self.own, name)
         ]
 
     def _in_use(self, table: QueueTable) -> list[tuple[BaseAddress, str]]:
         found = [(address, address.use()) for address in self._changing(table)]
         waiting: list[PublisherAttach | SubscriberAttach] = [
-            *self.core.deferred_publishers.values(),
-            *self.core.deferred_subscribers.values(),
+            *self.core.recovery.deferred_publishers.values(),
+            *self.core.recovery.deferred_subscribers.values(),
         ]
         for attach in waiting:
             if is_queue(table, attach.address) != is_queue(self.own, attach.address):
@@ -252,19 +259,19 @@ class Kinds:
         for address in changing:
             core.forget(address)
         former, self.own = self.own, table
-        others = dict.fromkeys(core.members.peers, True) | dict.fromkeys(core.members.missing(core.up), False)
-        version = core.declarations.own.version + 1
+        others = dict.fromkeys(core.members.peers, True) | dict.fromkeys(core.members.missing(core.members.up), False)
+        version = core.recovery.declarations.own.version + 1
         self._changes.append(_Change(former, core.now, version, others))
         self._others = {each: self._others.get(each, former) for each in core.members.peers}
         self._tidy()
         return [each.name for each in changing]
 
     def check_invariants(self) -> None:
-        up = self.core.up
+        up = self.core.members.up
         assert self._others.keys() <= up.keys()
         assert self.differ == bool(self._others or self._changes)
         assert self.own == kinds_of(self.core.config.reachable)
-        for name, address in self.core.known.items():
+        for name, address in self.core.addresses.items():
             apart = self.apart(name)
             homes = {each.home for each in address.known_publishers.values()}
             homes |= {each.home for each in address.known_subscriptions.values()}

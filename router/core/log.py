@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Final, Generic, TypeVar
 
 from router.core.intervals import IntervalSet, Range
+from router.core.memory import Memory
 
 BITS: Final = 10
 SEGMENT: Final = 1 << BITS
@@ -36,9 +37,10 @@ class Segment:
 class Segments:
     """Tags and payloads of positions ..., `end` - 1. Positions are never used again."""
 
-    __slots__ = ("blocks", "end", "freed")
+    __slots__ = ("_memory", "blocks", "end", "freed")
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, memory: Memory, start: int = 0) -> None:
+        self._memory = memory  # their payload counts in it
         self.blocks: dict[int, Segment] = {}
         self.end = start
         self.freed = IntervalSet()  # without payload, though not forgotten
@@ -63,14 +65,16 @@ class Segments:
         segment.tags += tags
         segment.payloads += payloads
         sizes = segment.sizes
+        before = sizes[-1]
         if counted and n == 1:
-            sizes.append(sizes[-1] + len(payloads[0]))
+            sizes.append(before + len(payloads[0]))
         elif counted:
-            sums = accumulate(map(len, payloads), initial=sizes[-1])
+            sums = accumulate(map(len, payloads), initial=before)
             next(sums)
             sizes.extend(sums)
         else:
-            sizes += [sizes[-1]] * n
+            sizes += [before] * n
+        self._memory.payload_bytes += sizes[-1] - before
         segment.live += n
         self.end = first + n
         return first
@@ -108,6 +112,7 @@ class Segments:
         size = self.size(start, stop)
         segment.payloads[start - segment.start : stop - segment.start] = [None] * (stop - start)
         self.freed.add(start, stop)
+        self._memory.payload_bytes -= size
         return size
 
     def forget(self, start: int, stop: int) -> int:
@@ -125,6 +130,7 @@ class Segments:
             del self.blocks[start >> BITS]
         else:
             segment.payloads[start - first : stop - first] = [None] * (stop - start)
+        self._memory.payload_bytes -= size
         return size
 
     def check_invariants(self) -> None:

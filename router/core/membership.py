@@ -34,8 +34,8 @@ class Membership:
     """Who `name` is in session with. `routers` are those of its topology file, beside the digest of its settings."""
 
     __slots__ = (
-        "_expected", "_gone", "_gone_for_good_at", "_hellos", "_name", "_own_file", "_settings_digest", "began",
-        "peers", "speaks", "together_since", "up",
+        "_expected", "_gone", "_gone_for_good_at", "_hellos", "_name", "_own_file", "_resumed_at", "_settings_digest",
+        "began", "keeper", "peers", "speaks", "together_since", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, routers: Iterable[str], settings_digest: int, now: float) -> None:
@@ -45,6 +45,7 @@ class Membership:
         self._hellos: dict[str, LatestHello] = {}  # by those whose HELLO has come in the present session
         self._gone: dict[str, tuple[int, float]] = {}  # router -> its incarnation, and when our session with it ended
         self._gone_for_good_at = -NEVER  # when the latest session ended with one that was started again since
+        self._resumed_at = now  # when this process was suspended last, or has begun
         self.up: dict[str, None] = {}
         self.began: dict[str, float] = {}
         """Peer -> when we began the session: it has sent nothing in it before."""
@@ -53,7 +54,16 @@ class Membership:
         self.peers: tuple[str, ...] = ()  # the same, sorted
         self.together_since = NEVER
         """Since when every router of the topology file has been in session."""
+        self.keeper: str | None = None  # the other router that keeps all maps of this one (protocol 7.9.4)
         self.reconfigure(routers, settings_digest, now)
+
+    def choose_keeper(self) -> bool:
+        """A session has begun, or has ended. Says whether the keeper is another one now."""
+        if self.keeper in self.up:
+            return False
+        former, later = self.keeper, [peer for peer in self.peers if peer > self._name]
+        self.keeper = next(iter(later or self.peers), None)
+        return self.keeper != former
 
     def reconfigure(self, routers: Iterable[str], settings_digest: int, now: float) -> None:
         """The topology file has these routers and settings now."""
@@ -101,9 +111,12 @@ class Membership:
         """Says whether such a router has been started again: it does not know what it had done (protocol 2.9)."""
         return self._gone_for_good_at >= time
 
-    def process_resumed(self, since: float) -> None:
-        """Our process was suspended: no session is known to have lasted meanwhile (protocol 8.4, 12)."""
+    def process_resumed(self, since: float) -> bool:
+        """Our process was suspended: no session is known to have lasted meanwhile (protocol 8.4, 12). Says whether that
+        is news."""
         self.together_since = max(self.together_since, since)
+        before, self._resumed_at = self._resumed_at, max(self._resumed_at, since)
+        return since > before
 
     def doubt_hellos(self) -> None:
         """What peers have said may be out of date: they count as not having said anything of routers (protocol 4.6)."""

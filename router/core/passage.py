@@ -141,7 +141,7 @@ class Passage:
             subscriber.sent.unsettled.remove(partial.position, partial.position + 1)
         else:
             subscriber.irregular.clear_delivery_id(partial.delivery)
-        subscriber.deliveries.core.touch(subscriber.deliveries.address)
+        subscriber.deliveries.core.agenda.touch(subscriber.deliveries.address)
 
     def void(self, start: int, stop: int) -> bool:
         """These log positions are settled. Says whether the link has waited for one of them."""

@@ -45,10 +45,10 @@ class PreSettledQueue:
         """Drops the oldest first, and counts them (protocol 6.9). credit: of the subscription's link, which takes more
         as soon as what is under way has been written."""
         core, most = self.core, self.core.config.presettled_queue
-        share = core.free_share if credit > 0 else core.fair_share
+        share = core.memory.free_share if credit > 0 else core.memory.fair_share
         while self.count > most:
             self._drop(self.count - most)
-        while self.count > 1 and self.size > share(core.presettled_bytes):
+        while self.count > 1 and self.size > share(core.memory.presettled_bytes):
             self._drop(max(self.count // 8, 1))
 
     def _drop(self, most: int) -> None:
@@ -77,7 +77,7 @@ class PreSettledQueue:
     def _add(self, count: int, size: int) -> None:
         self.count += count
         self.size += size
-        self.core.presettled_bytes += size
+        self.core.memory.presettled_bytes += size
 
     def check_invariants(self) -> None:
         assert self.count == sum(len(batch.tags) for batch in self.batches)

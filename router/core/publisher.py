@@ -13,6 +13,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.held import Batch, Held
 from router.core.intervals import IntervalSet, Range
 from router.core.log import Run, RunList, Segments
+from router.core.memory import Memory
 from router.core.messages import Entries, Handlers, SubscriptionName
 from router.core.naming import PREFIX
 from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term, UniqueTags, Waiting
@@ -65,8 +66,8 @@ class BaseRecords:
 
     distribution: Distribution
 
-    def __init__(self, first_position: int) -> None:
-        self.log = Segments(first_position)
+    def __init__(self, memory: Memory, first_position: int) -> None:
+        self.log = Segments(memory, first_position)
         self.undone = IntervalSet()
 
     def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None: ...

@@ -54,7 +54,7 @@ class PublisherDirectory:
         entry = self._enter(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
         entry.timeout_s = message.timeout_s
         self.egress.on_claim(sender, message)
-        self.core.send_to(sender, m.PubAck(self.address.name, message.publisher, message.term, None))
+        self.core.post.send_to(sender, m.PubAck(self.address.name, message.publisher, message.term, None))
 
     def _pub_is_stale(self, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
         """Says whether the PUB is of an older attachment, or of an earlier incarnation, in any term (protocol 5.5)."""
@@ -67,7 +67,7 @@ class PublisherDirectory:
     def send_stale(self, sender: str, known: PublisherEntry, term: Term) -> None:
         """Tells an ingress that a later claim than the one of its `term` exists (protocol 5.5)."""
         stale = (known.term, known.incarnation, known.real)
-        self.core.send_to(sender, m.PubAck(self.address.name, known.publisher_id, term, stale))
+        self.core.post.send_to(sender, m.PubAck(self.address.name, known.publisher_id, term, stale))
 
     # --------------------------------------------------------------------------------------------------------- learning
 
@@ -107,8 +107,8 @@ class PublisherDirectory:
             local = self.attached.get(publisher_id)
             if local is not None:  # of others there is no name
                 entry.made_by = owner_of(local.brought.container)
-            self.core.holding.count(entry.made_by, PUBLISHER)
-        if real and home != self.core.name and self.core.feeding:  # protocol 16.12.4
+            self.core.memory.holding.count(entry.made_by, PUBLISHER)
+        if real and home != self.core.name and self.core.config.feeding:  # protocol 16.12.4
             self._tell_feeds()
         entry.incarnation = incarnation
         entry.term = term
@@ -138,8 +138,8 @@ class PublisherDirectory:
                 publisher.ingress.receive(publisher, Input.NEWS)
 
     def _tell_feeds(self) -> None:
-        for topic in self.core.shares.topics_of(self.address.name):
-            found = self.core.known.get(topic)
+        for topic in self.core.owner.shares.topics_of(self.address.name):
+            found = self.core.addresses.get(topic)
             if found is not None:
                 found.feed_learnt(self.address.name)
 
@@ -180,7 +180,7 @@ class PublisherDirectory:
         known = self.entries.get(news.publisher)
         if known is not None and known.closed and (known.incarnation, known.term) == (news.incarnation, news.term):
             close = m.PubClose(self.address.name, known.publisher_id, known.incarnation, known.term)
-            self.core.send_to(peer, close)
+            self.core.post.send_to(peer, close)
 
     def news(self) -> list[m.PublisherNews]:
         """Returns what HELLO tells: the real publishers (protocol 4.2)."""
@@ -278,7 +278,7 @@ class PublisherDirectory:
         held = [incarnation_of(delivery.tag) for delivery in self._in_doubt(entry)] if known_by_maps else []
         incarnation = max(entry.incarnation, *held, 0)
         name, publisher_id = self.address.name, entry.publisher_id
-        self.core.broadcast(m.PubClose(name, publisher_id, incarnation, entry.term, forgotten=True))
+        self.core.post.broadcast(m.PubClose(name, publisher_id, incarnation, entry.term, forgotten=True))
         self.core.drain()
 
     def _on_forgotten(self, sender: str, message: m.PubClose) -> None:
@@ -313,7 +313,7 @@ class PublisherDirectory:
 
     def _tell_forgotten(self, router: str, known: PublisherEntry) -> None:
         close = m.PubClose(self.address.name, known.publisher_id, known.incarnation, known.term, forgotten=True)
-        self.core.send_to(router, close)
+        self.core.post.send_to(router, close)
 
     def refuses(self, sender: str, known: PublisherEntry, incarnation: int) -> bool:
         """Says whether an ingress speaks for a publisher that has been forgotten. If so, it is told (protocol 8.4)."""
@@ -359,10 +359,10 @@ class PublisherDirectory:
         """The last subscription has gone."""
         if self._is_node:
             self._over_since = self.core.now
-            self.core.due(self.core.now + self.address.config.margin_s, self.address)
+            self.core.agenda.due(self.core.now + self.address.config.margin_s, self.address)
 
     def _schedule(self, entry: PublisherEntry, since: float) -> None:
-        self.core.due(self._forgotten_at(entry, since), self.address)
+        self.core.agenda.due(self._forgotten_at(entry, since), self.address)
 
     def _may_work_out_of_sight(self, entry: PublisherEntry) -> bool:
         """Says whether the publisher of deliveries in doubt may work at a router that is out of reach: a router of the
@@ -385,7 +385,7 @@ class PublisherDirectory:
                 egress.ingress_lost(known.publisher_id)
                 egress.settle_incarnations(known.publisher_id, 0)
                 del self.entries[known.publisher_id], self.egress.special[known.publisher_id]
-                self.core.holding.count(known.made_by, -PUBLISHER)
+                self.core.memory.holding.count(known.made_by, -PUBLISHER)
             else:
                 known.newer_incarnation_since = None
                 egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
@@ -427,7 +427,7 @@ class PublisherDirectory:
         core, attached = self.core, self.attached
         for publisher_id, entry in self.entries.items():
             assert entry.publisher_id == publisher_id
-            assert entry.home is None or entry.home == core.name or entry.home in core.up, f"home {entry.home}"
+            assert entry.home is None or entry.home == core.name or entry.home in core.members.up, f"home {entry.home}"
             if entry.home == core.name:
                 assert publisher_id in attached, "it is not attached here"
                 assert attached[publisher_id].term == entry.term

@@ -31,4 +31,4 @@ def tell_why(deliveries: BaseDeliveries, subscriber: Subscriber, first: int, las
         for run, low, high in log.runs.pieces(start, stop):
             found.setdefault(run.ingress, IntervalSet()).add(run.position + low, run.position + high)
     for ingress, positions in found.items():
-        deliveries.core.send_to(ingress, m.Reason(deliveries.address.name, list(positions), why))
+        deliveries.core.post.send_to(ingress, m.Reason(deliveries.address.name, list(positions), why))

@@ -27,7 +27,7 @@ class Records(BaseRecords):
     """What was sent through this router and is not settled."""
 
     def __init__(self, address: BaseAddress, first_position: int, feeds: Feeds, turns: Turns) -> None:
-        super().__init__(first_position)
+        super().__init__(address.core.memory, first_position)
         self.address = address
         self.core = address.core
         self.feeds = feeds
@@ -58,14 +58,14 @@ class Records(BaseRecords):
         core, address = self.core, self.address
         outgoing = batch.tags = outgoing_tags(publisher.prefix, batch.tags)
         if batch.settled:
-            if core.feeding and self.feeds.queues:
+            if core.config.feeding and self.feeds.queues:
                 self.feeds.take(publisher, None, batch)
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
             if publisher.coverage.destinations:
                 name, form = address.name, batch.message_format
                 data = Data(name, publisher.publisher_id, publisher.term, 0, form, True, outgoing, batch.payloads)
-                core.multicast(publisher.coverage.destinations, data)
+                core.post.multicast(publisher.coverage.destinations, data)
             return
         if publisher.resending.tags:
             publisher.resending.come(outgoing)
@@ -114,11 +114,10 @@ class Records(BaseRecords):
             self.taken_at.note(start, self.core.now)
         publisher.sent.undone += n
         publisher.sent.undone_bytes += size
-        self.core.payload_bytes += size
         self.undone.add(start, stop)
         if batch.begins:
             self._begin(publisher, start)
-        elif self.core.feeding and self.feeds.queues:  # first: it holds back what nobody else does
+        elif self.core.config.feeding and self.feeds.queues:  # first: it holds back what nobody else does
             self.feeds.take(publisher, start, batch)
         self.distribution.spread(publisher, start, stop, batch)
 
@@ -128,7 +127,6 @@ class Records(BaseRecords):
         """The payload of a large record passes through, and is not kept (protocol 6.12)."""
         size = self.log.free(position, position + 1)
         publisher.sent.undone_bytes -= size
-        self.core.payload_bytes -= size
         publisher.sent.unfinished = position
         self.unfinished.add(position, position + 1)
         self.large[position] = Sending(publisher, size)
@@ -143,7 +141,7 @@ class Records(BaseRecords):
         self.counters.received_bytes += len(payload)
         homes = tuple([home for home in sending.homes if position in self.awaited.get(home, ())])
         if homes:
-            self.core.multicast(homes, m.Part(self.address.name, position, last, payload))
+            self.core.post.multicast(homes, m.Part(self.address.name, position, last, payload))
         if last:
             publisher.sent.unfinished = None
             self.distribution.check(self.unfinished.remove(position, position + 1))
@@ -152,7 +150,7 @@ class Records(BaseRecords):
         sending = self.large.get(message.position)
         if sending is not None and sender in sending.taken:
             sending.taken[sender] = message.size
-            self.core.window_changed(sending.publisher)
+            self.core.agenda.window_changed(sending.publisher)
 
     def ahead(self, publisher: Publisher) -> int:
         """Returns how much the publisher has sent of large deliveries that subscriptions have not been sent
@@ -179,7 +177,7 @@ class Records(BaseRecords):
             if publisher.sent.unfinished == position:
                 publisher.sent.unfinished = None
                 self.turns.look()
-            self.core.window_changed(publisher)
+            self.core.agenda.window_changed(publisher)
 
     def _take_repeats(self, publisher: Publisher, batch: Batch) -> None:
         """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
@@ -267,8 +265,8 @@ class Records(BaseRecords):
                     self.kept.add(a, b)
                     self.kept_bytes += size
                 if publisher.window.slack <= 0:
-                    core.window_changed(publisher)
-        if self.kept_bytes > self.core.done_bytes:
+                    core.agenda.window_changed(publisher)
+        if self.kept_bytes > self.core.memory.done_bytes:
             self._free_early()
 
     def _tell_singly(self, publisher: Publisher, position: int, first: int, last: int) -> None:
@@ -295,16 +293,14 @@ class Records(BaseRecords):
                 for a, b in publisher.sent.live.remove(first, last):
                     self._forget_undone(publisher, run, run.start + a - run.first_id, run.start + b - run.first_id)
                 if publisher.window.slack <= 0:
-                    self.core.window_changed(publisher)
+                    self.core.agenda.window_changed(publisher)
 
     def _free_early(self) -> None:
         """Frees the oldest done payload above `done_bytes` (protocol 9)."""
-        while self.kept_bytes > self.core.done_bytes and self.kept:
+        while self.kept_bytes > self.core.memory.done_bytes and self.kept:
             start, stop = self.kept.starts[0], min(self.kept.stops[0], self.kept.starts[0] + 64)
             self.kept.remove(start, stop)
-            freed = self.log.free(start, stop)
-            self.kept_bytes -= freed
-            self.core.payload_bytes -= freed
+            self.kept_bytes -= self.log.free(start, stop)
 
     # ------------------------------------------------------------------------------------------------------- settlement
 
@@ -332,7 +328,7 @@ class Records(BaseRecords):
                     publisher.sent.unsettled -= y - x
                     self._forget(publisher, run, x, y)
         if publisher.window.slack <= 0:
-            self.core.window_changed(publisher)
+            self.core.agenda.window_changed(publisher)
 
     def _forget_undone(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         """Forgets records that are not done. Their acceptance is no longer awaited."""
@@ -348,7 +344,7 @@ class Records(BaseRecords):
             if publisher in self.feeds.of:
                 self.feeds.forget(publisher, start, stop)
             self.settled.add(start, stop)
-            self.core.touch(self.address)
+            self.core.agenda.touch(self.address)
         if publisher.sent.tags:
             publisher.sent.forget_tags(self.log.tags(start, stop))
         if self.rejected or publisher.sent.repeats or self.reasons:
@@ -359,7 +355,6 @@ class Records(BaseRecords):
         if self.large:
             self._forget_large(start, stop)
         size = self.log.forget(start, stop)
-        self.core.payload_bytes -= size
         if kept:
             self.kept_bytes -= size
         run.live -= stop - start
@@ -378,7 +373,7 @@ class Records(BaseRecords):
             return
         ranges = self.settled.take()
         if self.reached:
-            self.core.multicast(self.reached, Settle(self.address.name, ranges))
+            self.core.post.multicast(self.reached, Settle(self.address.name, ranges))
             publishers = self.address.attached_publishers.values()
             if len(self.reached) > 1 and not any(publisher.sent.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.coverage.covered}))
@@ -413,7 +408,7 @@ class Records(BaseRecords):
 
     def expect_home(self, home: str) -> None:
         """Records go to that router from now on, and it has to answer for them."""
-        assert home == self.core.name or home in self.core.up
+        assert home == self.core.name or home in self.core.members.up
         if home not in self.awaited:
             self.awaited[home] = IntervalSet()
         if home not in self.reached:

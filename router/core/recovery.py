@@ -10,10 +10,13 @@ Addresses of one entry of the configuration recover together. They are named by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from router.config import AddressConfig, RouterConfig
+from router.config import SHARED, AddressConfig, Life, RouterConfig, is_dynamic
+from router.core.declarations import Declarations, settings_digest
+from router.core.membership import Membership
+from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class RecoveryTimes:
         self._booted_at = now
 
     @property
+    def booted(self) -> bool:
+        return self._booted_at is not None
+
+    @property
     def pending(self) -> list[AddressConfig]:
         """Returns the entries that are not recovered."""
         return [entry for entry in self._entries if entry.match not in self.recovered]
@@ -87,3 +94,67 @@ class RecoveryTimes:
             self.recovered.add(entry.match)
             self._doubted.pop(entry.match, None)
         return len(self.recovered) > before
+
+
+class Recovering:
+    """Which addresses of this router are recovered, and which are established."""
+
+    def __init__(self, config: RouterConfig, life: Life, members: Membership, clock_us: Callable[[], int]) -> None:
+        self._config = config
+        self._members = members
+        self.times = RecoveryTimes(config, life.now, life.recover_age_s)
+        self.declarations = Declarations(config, settings_digest(config), clock_us)
+        self.established = False  # every address is
+        self.deferred_publishers: dict[PublisherPort, PublisherAttach] = {}  # until it is booted, or they are recovered
+        self.deferred_subscribers: dict[SubscriberPort, SubscriberAttach] = {}
+
+    def set_config(self, config: RouterConfig) -> None:
+        """The topology file has changed."""
+        self._config = config
+
+    def is_recovered(self, address: str) -> bool:
+        """Says whether this router knows what others know of an address, or has waited long enough (protocol 4.4).
+        The subscription of a dynamic node ends with its link, so there is none from before to wait for."""
+        if is_dynamic(address):
+            return self.times.booted
+        return self._config.address(address).match in self.times.recovered
+
+    def is_established(self, address: str) -> bool:
+        """Says whether publishers may be told accepted (protocol 4.4)."""
+        known = self.is_recovered(address) or (self.times.booted and self.declarations.is_closed(address))
+        return known and (address not in self._config.feeding or self.is_recovered(SHARED))
+
+    def awaited(self, address: str) -> list[str]:
+        """Returns the routers whose HELLO is still missing; none once the address is recovered (protocol 4.4)."""
+        if self.is_recovered(address):
+            return []
+        return self._members.awaited(self._config.address(address).match)
+
+    def of(self, address: str, now: float) -> Recovery | None:
+        """Returns why an address is not established yet, or None if it is."""
+        if self.is_established(address):
+            return None
+        entry = self._config.address(address)
+        left_s = 0.0 if not self.times.booted else max(0.0, self.times.at(entry) - now)
+        return Recovery(address, left_s, entry.subscription_timeout_s)
+
+    def look(self) -> bool:
+        """Something has come that may make addresses established, or no longer. Says whether every address is now, and
+        was not before."""
+        before = self.established
+        self.established = self.times.booted and all(
+            self.declarations.is_closed(each.match) for each in self.times.pending
+        )
+        return self.established and not before
+
+    @property
+    def deferred(self) -> int:
+        """Returns how many attaches wait until this router is booted, or established, with their maps' entries."""
+        maps: list[object] = [each.unsettled for each in self.deferred_publishers.values()]
+        maps += [each.unsettled for each in self.deferred_subscribers.values()]
+        return len(maps) + sum(len(each) for each in maps if isinstance(each, Mapping))
+
+    def take_deferred(self) -> tuple[dict[PublisherPort, PublisherAttach], dict[SubscriberPort, SubscriberAttach]]:
+        taken = (self.deferred_publishers, self.deferred_subscribers)
+        self.deferred_publishers, self.deferred_subscribers = {}, {}
+        return taken

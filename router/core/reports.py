@@ -29,9 +29,9 @@ def of_core(core: Core) -> Report:
     return {
         **core.startup.status(),
         "up": list(core.members.peers),
-        "payload_bytes": core.payload_bytes,
-        "presettled_bytes": core.presettled_bytes,
-        "deferred": core.deferred,
+        "payload_bytes": core.memory.payload_bytes,
+        "presettled_bytes": core.memory.presettled_bytes,
+        "deferred": core.recovery.deferred,
     }
 
 

@@ -22,7 +22,8 @@ class Startup:
     def __init__(self, core: Core, fresh: bool) -> None:
         self.core = core
         self.fresh = fresh
-        self.declarations, self.times = core.declarations, core.times
+        self.recovery = core.recovery
+        self.declarations, self.times = core.recovery.declarations, core.recovery.times
         self._boot_at = core.now + core.config.discovery_s
         self._differ: list[dict[str, str]] = []  # as logged last
 
@@ -30,18 +31,18 @@ class Startup:
 
     def begin(self) -> None:
         """Enters the declared subscriptions, which are known from the boot on (protocol 4.5)."""
+        self.core.agenda.due(self._boot_at)
         self._declared(self.declarations.addresses())
         self.check_booted()
 
     def check_booted(self) -> None:
         """Boots when every router of the topology file has sent HELLO (protocol 4.1)."""
-        if not self.core.booted and self.core.members.all_said_hello():
+        if not self.times.booted and self.core.members.all_said_hello():
             self.boot()
 
     def boot(self) -> None:
-        self.core.booted = True
         self.times.boot(self.core.now)
-        self.core.due(self.times.next_at())
+        self.core.agenda.due(self.times.next_at())
         self._update_established()
         self._check_recovered()
         if self.fresh:
@@ -59,8 +60,7 @@ class Startup:
 
     def _take_deferred(self) -> None:
         core = self.core
-        publishers, core.deferred_publishers = core.deferred_publishers, {}
-        subscribers, core.deferred_subscribers = core.deferred_subscribers, {}
+        publishers, subscribers = self.recovery.take_deferred()
         for publisher_port, publisher_attach in publishers.items():
             core.attach_publisher(publisher_port, publisher_attach, core.now)
         for subscriber_port, subscriber_attach in subscribers.items():
@@ -95,7 +95,7 @@ class Startup:
         core, entries = self.core, list(entries)
         if not self.times.recover(entries):
             return
-        if not self.core.booted:
+        if not self.times.booted:
             self.boot()
         self._tell_all()
         self._update_established()
@@ -108,11 +108,11 @@ class Startup:
         """This process was suspended while it was in session with others: until they have said what they know now, it
         is like one that has started (protocol 4.6)."""
         core = self.core
-        if not core.up or not self.times.recovered:
+        if not core.members.up or not self.times.recovered:
             return
         core.members.doubt_hellos()
         self.times.doubt(now + core.config.dead_after_s + core.config.discovery_s)
-        core.due(self.times.next_at())
+        core.agenda.due(self.times.next_at())
         self._update_established()
         self._tell_all()
 
@@ -125,12 +125,11 @@ class Startup:
         return "started fresh" if self.fresh else "time is over"
 
     def _update_established(self) -> None:
-        core, was = self.core, self.core.established
-        core.established = core.booted and all(self.declarations.is_closed(each.match) for each in self.times.pending)
-        if core.established and not was:
+        core = self.core
+        if self.recovery.look():
             core.log.info("established", "established: {how}", how=self._why_established())
         for address in list(core.addresses.values()):
-            was, address.established = address.established, self.core.is_established(address.name)
+            was, address.established = address.established, self.recovery.is_established(address.name)
             if address.established and not was:
                 address.become_established()
 
@@ -169,7 +168,7 @@ class Startup:
             subscriptions,
         )
         core.kinds.tell(peer)
-        core.send(peer, hello)
+        core.post.send(peer, hello)
 
     def on_hello(self, sender: str, message: m.Hello) -> None:
         """Learns what files declare, publishers, and subscriptions of addresses that are not recovered from a peer's
@@ -178,8 +177,8 @@ class Startup:
         doubts = core.members.is_all_recovered(sender) and not message.all_recovered
         first = core.members.hello_received(sender, message, core.now)
         core.roll_call.look()
-        core.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
-        self._declared(self.declarations.learn(sender, message, core.up))
+        core.agenda.all_due(core.now)  # protocol 8.4: timeouts that wait for a complete network may start now
+        self._declared(self.declarations.learn(sender, message, core.members.up))
         begun_anew = core.kinds.hello(sender, message, first)
         for publisher in message.publishers:
             if sender in core.kinds.apart(publisher.address):
@@ -187,13 +186,13 @@ class Startup:
             address = core.address(publisher.address)
             address.publishers.repeat_close(sender, publisher)
             address.publishers.learn_of_hello(publisher)
-        for topic in core.feeding:  # protocol 16.12.4
+        for topic in core.config.feeding:  # protocol 16.12.4
             if topic in core.addresses:
                 core.addresses[topic].feeds.look_all()
         for subscription in message.subscriptions:
             if sender in core.kinds.apart(subscription.address):
                 continue
-            if not self.core.is_recovered(subscription.address) or begun_anew(subscription.address):
+            if not self.recovery.is_recovered(subscription.address) or begun_anew(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
                 continue
             former = core.former.named(subscription.address, subscription.name, subscription.born)
@@ -235,7 +234,7 @@ class Startup:
         has forgotten, as they are something else now."""
         core = self.core
         self.times.reconfigure(former, core.config)
-        changed = self.declarations.reconfigure(core.config, settings_digest, core.up)
+        changed = self.declarations.reconfigure(core.config, settings_digest, core.members.up)
         declared = {each for each in begun_anew if self.declarations.subscriptions(each)}
         self._declared(sorted(declared.union(changed)))
         self._update_established()
@@ -247,18 +246,18 @@ class Startup:
 
     def tick(self) -> None:
         now = self.core.now
-        if not self.core.booted and now >= self._boot_at:
+        if not self.times.booted and now >= self._boot_at:
             self.boot()
         if now >= self.times.next_at():
             self.recover([entry for entry in self.times.pending if now >= self.times.at(entry)])
 
     def deadlines(self) -> list[float]:
-        return [self._boot_at] if not self.core.booted else [self.times.next_at()]
+        return [self._boot_at] if not self.times.booted else [self.times.next_at()]
 
     def recovering_s(self) -> float | None:
         """Returns after how many seconds every address is established at the latest; None if all are, or before the
         router has booted."""
-        if not self.core.booted:
+        if not self.times.booted:
             return None
         waiting = [each for each in self.times.pending if not self.declarations.is_closed(each.match)]
         at = max(map(self.times.at, waiting), default=None)
@@ -269,15 +268,15 @@ class Startup:
         recovery = [
             {
                 "match": entry.match,
-                "left_s": round(max(0.0, self.times.at(entry) - self.core.now), 3) if self.core.booted else None,
+                "left_s": round(max(0.0, self.times.at(entry) - self.core.now), 3) if self.times.booted else None,
                 "subscription_timeout_s": entry.subscription_timeout_s,
-                "established": self.core.booted and self.declarations.is_closed(entry.match),
+                "established": self.times.booted and self.declarations.is_closed(entry.match),
             }
             for entry in self.times.pending
         ]
         return {
-            "booted": self.core.booted,
-            "established": self.core.established,
+            "booted": self.times.booted,
+            "established": self.recovery.established,
             "recovering_s": self.recovering_s(),
             "recovery": recovery,
             "awaited": self.all_awaited(),

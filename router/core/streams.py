@@ -117,7 +117,7 @@ class Streams:
         assert entry.home is not None
         entries = self.records.distribution.entries_for(publisher, entry)
         self.cover(publisher, entry)
-        self.core.send_to(
+        self.core.post.send_to(
             entry.home,
             m.Sync(
                 self.address.name,
@@ -160,7 +160,7 @@ class Streams:
     def expect_until_flush(self, publisher: Publisher) -> None:
         """Starts the time in which the publisher may send again what it has in doubt (protocol 8.5)."""
         publisher.resending.flush_at = at = self.core.now + publisher.timeout_s
-        self.core.due(at, self.address)
+        self.core.agenda.due(at, self.address)
 
     def flush_due(self, publisher: Publisher) -> None:
         """The publisher's time to send again is over. The FLUSH still needs a later proof (protocol 8.5)."""
@@ -186,7 +186,7 @@ class Streams:
         if self.address.doubts is not None:
             self.address.doubts.flushed(publisher)
         flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)
-        self.core.broadcast(flush)
+        self.core.post.broadcast(flush)
 
     def tick(self) -> None:
         for publisher in list(self.publishers.values()):

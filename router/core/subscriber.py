@@ -76,7 +76,7 @@ class BaseDeliveries:
         self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
         # of a queue: those that may take more or less than their ingresses have been told
         self.to_tell: dict[Subscriber, None] | None = {} if address.config.is_queue else None
-        self.log = Arrivals(self.core.name)
+        self.log = Arrivals(self.core.name, self.core.memory)
         self.arrived_at = Timeline()
         self.counters = address.counters
 
@@ -318,7 +318,7 @@ class Subscriber:
         deliveries, passage = self.deliveries, self.passage
         if tells and deliveries.to_tell is not None:
             deliveries.to_tell[self] = None
-            deliveries.core.touch(deliveries.address)
+            deliveries.core.agenda.touch(deliveries.address)
         state = self.handshake.state
         if state is JOINING or state is MISSED:
             return

@@ -142,7 +142,7 @@ class SubscriptionDirectory:
         if home is None or home == sender or self.core.name in (home, sender):
             return
         stale = m.Joined(self.address.name, entry.name, entry.term, m.JoinResult.STALE, False, None, later)
-        self.core.send_to(home, stale)
+        self.core.post.send_to(home, stale)
 
     def _on_join_heard(self, sender: str, message: m.Join, entry: SubscriptionEntry | None) -> None:
         """The attaching router confirms that it had our answer before it answered the attach: the entry is in time
@@ -192,7 +192,7 @@ class SubscriptionDirectory:
             self.ingress.all_windows_changed()
 
     def _count(self, name: m.SubscriptionName, more: int) -> None:
-        self.core.holding.count(owner_of(name[0]), more * octets_of_subscription(name))
+        self.core.memory.holding.count(owner_of(name[0]), more * octets_of_subscription(name))
 
     def octets_by_user(self) -> Counter[str]:
         held: Counter[str] = Counter()
@@ -311,7 +311,7 @@ class SubscriptionDirectory:
         other: Term | None = None,
     ) -> None:
         joined = m.Joined(self.address.name, message.name, message.term, result, known, mark, other)
-        self.core.send_to(sender, joined)
+        self.core.post.send_to(sender, joined)
 
     # -------------------------------------------------------------------------------------------------- lost and closed
 
@@ -364,7 +364,7 @@ class SubscriptionDirectory:
         comes back (protocol 8.2)."""
         assert self.may_be_dropped(entry)
         if entry.home is None:
-            self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
+            self.core.post.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
         else:
             local = self.local[entry.name]
             self.egress.drop(local, SUBSCRIPTION_BROKEN, None, "the operator has dropped this subscription")
@@ -399,7 +399,7 @@ class SubscriptionDirectory:
         if not self.entries:
             self.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
             self.ingress.directory.nobody_subscribes()
-            self.core.touch(self.address)  # the address may be empty now
+            self.core.agenda.touch(self.address)  # the address may be empty now
 
     def router_down(self, router: str) -> None:
         """Subscriptions whose home was that router become orphans (protocol 8.6)."""
@@ -412,11 +412,11 @@ class SubscriptionDirectory:
     # --------------------------------------------------------------------------------------------------------- declared
 
     def _is_declared(self, name: m.SubscriptionName) -> bool:
-        return name in self.core.declarations.subscriptions(self.address.name)
+        return name in self.core.recovery.declarations.subscriptions(self.address.name)
 
     def declared_changed(self) -> None:
         """Other subscriptions are declared now, or others may not attach any more (protocol 4.5, 8.7)."""
-        declarations = self.core.declarations
+        declarations = self.core.recovery.declarations
         declared = declarations.subscriptions(self.address.name)
         for name in declared:
             entry = self.entries.get(name)
@@ -468,7 +468,7 @@ class SubscriptionDirectory:
                 return
             self._tell_old_home(known, sender, news.term)
             self._forget_replaced(known)
-        elif self.core.declarations.is_closed(address.name):
+        elif self.core.recovery.declarations.is_closed(address.name):
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
@@ -492,7 +492,7 @@ class SubscriptionDirectory:
         if news.age_s <= 0 or not address.established:
             return
         if self._has_missed(former, stayed=True):
-            self.core.send(sender, m.Leave(address.name, news.name, news.term, broken=True))
+            self.core.post.send(sender, m.Leave(address.name, news.name, news.term, broken=True))
             return
         self.learn_of_hello(sender, news)
         entry = self.entries.get(news.name)
@@ -510,7 +510,7 @@ class SubscriptionDirectory:
                 continue
             if members.gone_for_good_since(since):
                 broken = m.Joined(self.address.name, entry.name, entry.term, m.JoinResult.BROKEN, False, None, None)
-                self.core.send_to(entry.home, broken)
+                self.core.post.send_to(entry.home, broken)
             elif not members.gone_since(since):
                 entry.doubted_since = None
 
@@ -533,7 +533,7 @@ class SubscriptionDirectory:
 
     def _schedule(self, entry: SubscriptionEntry) -> None:
         if not entry.declared:
-            self.core.due(entry.since + self._forgotten_after(entry), self.address)
+            self.core.agenda.due(entry.since + self._forgotten_after(entry), self.address)
 
     def tick(self) -> None:
         """Forgets orphans that have expired (protocol 8.3)."""
@@ -564,7 +564,9 @@ class SubscriptionDirectory:
         core, attached = self.core, self.local
         for name, entry in self.entries.items():
             assert entry.name == name
-            assert entry.home is None or entry.home == core.name or entry.home in core.up, f"{name} at {entry.home}"
+            assert entry.home is None or entry.home == core.name or entry.home in core.members.up, (
+                f"{name} at {entry.home}"
+            )
             if entry.home == core.name:
                 assert name in attached, f"{name} is not attached here"
                 assert attached[name].term == entry.term

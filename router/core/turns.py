@@ -51,12 +51,12 @@ class Turns:
     def _ask(self) -> None:
         if self.waiting and self.asked is None:
             self.asked = min(self.core.kinds.everybody(self.address.name))
-            self.core.send_to(self.asked, m.Turn(self.address.name, True, False))
+            self.core.post.send_to(self.asked, m.Turn(self.address.name, True, False))
 
     def _give_back(self) -> None:
         self.holder = None
         if self.asked is not None:
-            self.core.send_to(self.asked, m.Turn(self.address.name, False, False))
+            self.core.post.send_to(self.asked, m.Turn(self.address.name, False, False))
             self.asked = None
         self._ask()
 
@@ -74,7 +74,7 @@ class Turns:
         elif message.wanted:
             self.queue[sender] = None
             if len(self.queue) == 1:
-                self.core.send_to(sender, m.Turn(self.address.name, True, True))
+                self.core.post.send_to(sender, m.Turn(self.address.name, True, True))
         else:
             self._leave(sender)
 
@@ -82,7 +82,7 @@ class Turns:
         had_it = next(iter(self.queue), None) == router
         self.queue.pop(router, None)
         if had_it and self.queue:
-            self.core.send_to(next(iter(self.queue)), m.Turn(self.address.name, True, True))
+            self.core.post.send_to(next(iter(self.queue)), m.Turn(self.address.name, True, True))
 
     def router_down(self, router: str) -> None:
         """Its turn is over; and this router asks another one, if that one gave the turns."""

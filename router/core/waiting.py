@@ -30,8 +30,8 @@ def why(address: BaseAddress, publisher: Publisher) -> Waiting | None:
     core = address.core
     reason = publisher.window.reason
     if not core.may_accept(address) and (publisher.sent.undone or reason):
-        recovery = core.recovery(address.name)
-        seconds = round(recovery.left_s, 3) if recovery is not None and core.booted else None
+        recovery = core.recovery.of(address.name, core.now)
+        seconds = round(recovery.left_s, 3) if recovery is not None and core.recovery.times.booted else None
         return Waiting("recovering", seconds=seconds, setting="subscription_timeout")
     if not reason:
         return None
@@ -73,7 +73,7 @@ class WaitingPublishers:
         if waits:
             if publisher not in self.since:
                 self.since[publisher] = core.now
-                core.due(core.now + TOLD_AFTER_S, self.address)
+                core.agenda.due(core.now + TOLD_AFTER_S, self.address)
         elif self.since.pop(publisher, None) is not None and self._told.pop(publisher, None) is not None:
             publisher.port.waiting(None)
 

@@ -15,7 +15,7 @@ SLACK: Final = 8
 
 
 class Windows(BaseWindows):
-    """`core.window_changed` says whose has changed; they are told once in a turn."""
+    """`core.agenda.window_changed` says whose has changed; they are told once in a turn."""
 
     def __init__(self, address: BaseAddress, streams: Streams) -> None:
         self.address = address
@@ -53,13 +53,13 @@ class Windows(BaseWindows):
         address, core, sent, held = self.address, self.core, publisher.sent, publisher.held
         if not address.known_subscriptions and address.config.no_subscribers == "hold" and not self.records.feeds:
             return (0, 0, NO_SUBSCRIBERS)
-        if core.payload_bytes >= core.config.memory_limit:
+        if core.memory.payload_bytes >= core.config.memory_limit:
             return (0, 0, "memory limit")
         unsettled = publisher.window.most_unsettled - sent.unsettled
         if unsettled <= 0:
             return (0, 0, "unsettled window")
         messages = min(core.config.window_messages - sent.undone - held.count, unsettled)
-        size = core.fair_share(core.payload_bytes) - sent.undone_bytes - held.size
+        size = core.memory.fair_share(core.memory.payload_bytes) - sent.undone_bytes - held.size
         if messages <= 0:
             return (0, 0, "window")
         if size <= 0:

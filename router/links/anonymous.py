@@ -56,7 +56,7 @@ class AnonymousLink(PublisherLink):
         super().__init__(connection, link, attach, modes)
         router = connection.router
         # of its publishers: no other attach has it
-        self._name = f"{attach.name}#{router.incarnation:x}.{next(router.numbers)}"
+        self._name = f"{attach.name}#{router.core.incarnation:x}.{next(router.numbers)}"
         self._publisher = publisher_annotation(attach.container, self._name)
         self._ports: dict[str, AddressPort] = {}  # by address, the one unused longest first
         self._open: dict[int, tuple[AddressPort, int]] = {}  # delivery-id -> whose it is, and its size: under way

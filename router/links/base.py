@@ -11,23 +11,23 @@ from typing import Any, Final
 
 from amqp10.connection import Connection
 from amqp10.errors import FRAME_SIZE_TOO_SMALL, RESOURCE_LIMIT_EXCEEDED, FrameTooLarge, RemoteProtocolError
-from amqp10.link import Link, LinkSession
+from amqp10.link import Link
 from amqp10.performatives import Error
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from router.border import Border
-from router.config import Limits, RouterConfig
+from router.config import RouterConfig
 from router.core.core import Core
-from router.core.holding import Holding
+from router.links.buffers import Buffers
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, Admission, Bookkeeping
 from router.links.management import ManagementNodes
+from router.links.offers import Offers
+from router.links.passed_by import PassedBy
+from router.links.turn import OUTPUT_DELAY_S, Turn
 from router.policies import ANONYMOUS, Identity
 from router.reporting import Log
 
-# How long settlements wait at most for other output to be written with: with 40 messages a second on a link all of them
-# go with the next one. Each write is a system call, and wakes the process of a client.
-OUTPUT_DELAY_S: Final = 0.05
 OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
@@ -39,43 +39,25 @@ class BaseRouter:
     numbers: Iterator[int]
     log: Log
     now: float
-    incarnation: int
     core: Core
     border: Border
     admission: Admission
     bookkeeping: Bookkeeping
     nodes: ManagementNodes
     connections: dict[Any, None]
-    unread_bytes: int
-    sessions_ended: int
-    incomplete: Holding
-    incomplete_limit: int
-    # Connections and their links enter themselves.
-    dirty: dict[Any, None]
-    deferred_output: dict[Any, float]
-    output_due: float | None
-    watching: dict[Any, None]
-    credits: dict[Any, None]
-    draining: dict[Any, None]
-    failed: dict[Any, None]
+    made: int
+    turn: Turn
+    buffers: Buffers
+    offers: Offers
+    windows: Any
+    passed_by: PassedBy
 
     def enter(self, now: float) -> None: ...
-    def output_has_drained(self, connection: Any) -> None: ...
-    def disconnect_slowest_reader(self) -> None: ...
-    def count_incomplete(self, connection: Any, size: int) -> None: ...
-    def windows_changed(self, session: LinkSession) -> None: ...
-    def passed_by_unread(self, port: Any, why: str, own: bool) -> None: ...
     def leave(self, connection: Any) -> None: ...
     def dismiss(self, connection: Any) -> None: ...
 
     @property
     def sends_away(self) -> bool:
-        raise NotImplementedError
-
-    def has_too_much_incomplete(self, connection: Any, now: float) -> bool:
-        raise NotImplementedError
-
-    def limits_of(self, user: str | None) -> Limits:
         raise NotImplementedError
 
 
@@ -132,29 +114,29 @@ class BaseConnection:
 
     def output_ready(self) -> None:
         """There is output to write now."""
-        self.router.dirty[self] = None
+        self.router.turn.dirty[self] = None
 
     def output_can_wait(self) -> None:
         """Output that is not urgent may be waiting: it is written with the next urgent output, or a little later."""
-        router = self.router
-        router.deferred_output.setdefault(self, router.now)
-        if router.output_due is None:
-            router.output_due = router.now + OUTPUT_DELAY_S
+        turn, now = self.router.turn, self.router.now
+        turn.deferred_output.setdefault(self, now)
+        if turn.output_due is None:
+            turn.output_due = now + OUTPUT_DELAY_S
 
     def watch(self, port: Any) -> None:
         self.watched[port] = None
-        self.router.watching[self] = None
+        self.router.turn.watching[self] = None
 
     def unwatch(self, port: Any) -> None:
         self.watched.pop(port, None)
         if not self.watched:
-            self.router.watching.pop(self, None)
+            self.router.turn.watching.pop(self, None)
 
     def credit_changed(self, port: Any) -> None:
-        self.router.credits[port] = None
+        self.router.turn.credits[port] = None
 
     def drain(self, port: Any) -> None:
-        self.router.draining[port] = None
+        self.router.turn.draining[port] = None
 
     def wait_for_output(self, port: Any) -> None:
         self._outputs[port] = None
@@ -180,7 +162,7 @@ class BaseConnection:
     def fail(self, reason: str) -> None:
         """An answer exceeds the peer's max-frame-size: close, as that link cannot even be refused."""
         self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer exceeds your max-frame-size, raise it: {reason}"))
-        self.router.failed[self] = None
+        self.router.turn.failed[self] = None
 
     def answer_part(self, link: Link, **arguments: Any) -> None:
         """Answer one part of an unsettled map: attach, then detach, not closed (protocol 7.7)."""
@@ -215,13 +197,13 @@ class BaseConnection:
 
     def check_room(self, octets: int) -> None:
         """Raises RemoteProtocolError if this connection, or its user, may not take so much more."""
-        if not self.core.holding.has_room(self.identity.user, octets, self.held):
+        if not self.core.memory.holding.has_room(self.identity.user, octets, self.held):
             self.router.admission.count_refusal(MEMORY)
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, self.no_room())
 
     def no_room(self) -> str:
         """Returns what the client is told, and the log."""
-        user, holding = self.identity.user, self.core.holding
+        user, holding = self.identity.user, self.core.memory.holding
         return (
             f"limit memory_limit: {self.held} octets of this connection, {holding.by_user.get(user, 0)} of user "
             f"{user!r:.60} and {holding.total} of all clients are in use: "

@@ -45,8 +45,9 @@ from router.core.ports import PublisherAttach, SubscriberAttach
 from router.links.anonymous import AnonymousLink
 from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
+from router.links.buffers import SMALL_FRAME
 from router.links.filters import Selection
-from router.links.limits import ADDRESS_COST, CONNECTION, FILTER, LINKS, MAP, MEMORY, POLICIES, PORT, UNREAD
+from router.links.limits import ADDRESS_COST, CONNECTION, FILTER, LINKS, MAP, MEMORY, POLICIES, PORT
 from router.links.management import managed_router
 from router.links.management_link import ManagementLink, RelayLink, check_may_read
 from router.links.negotiation import (
@@ -66,7 +67,6 @@ from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
 from router.policies import ANONYMOUS, owned
 
-SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
 MOST_REFUSED: Final = 16  # links that are refused and not detached, where clients take more than they may
@@ -136,7 +136,7 @@ class ClientConnection(BaseConnection):
             self._count_incomplete(now)
         if urgent:
             self.output_ready()
-        elif self not in self.router.deferred_output:
+        elif self not in self.router.turn.deferred_output:
             self.output_can_wait()
 
     def authenticated(self, step: Step, now: float) -> None:
@@ -155,7 +155,7 @@ class ClientConnection(BaseConnection):
             return
         connection.abandon(Error(Symbol(INTERNAL_ERROR), text))
         self._recount_incomplete()
-        self.router.failed[self] = None
+        self.router.turn.failed[self] = None
         self.output_ready()
 
     def delayed(self, since: float, now: float) -> None:
@@ -183,7 +183,7 @@ class ClientConnection(BaseConnection):
         return b"".join(self.buffers_to_send())
 
     def buffers_to_send(self) -> Sequence[bytes | memoryview]:
-        self.router.deferred_output.pop(self, None)
+        self.router.turn.deferred_output.pop(self, None)
         data = self.connection.buffers_to_send()
         if self.connection.held_size != self._held_size:
             self.count_held()
@@ -192,7 +192,7 @@ class ClientConnection(BaseConnection):
             for port in self.watched:
                 port.proof.written()
         if self._outputs and not self.full:
-            self.router.output_has_drained(self)
+            self.router.turn.writable[self] = None
         return data
 
     def pause_output(self) -> None:
@@ -202,12 +202,7 @@ class ClientConnection(BaseConnection):
     def output_waits(self, size: int) -> None:
         """The transport's buffer holds this many bytes."""
         if self.output_paused:
-            self.router.unread_bytes += size - self.unread_bytes
-            if size > self.limits.unread_output >= self.unread_bytes:
-                self.router.admission.count_refusal(UNREAD)
-            self.unread_bytes = size
-            if self.router.unread_bytes > self.config.memory_limit:
-                self.router.disconnect_slowest_reader()
+            self.router.buffers.count_unread(self, size, self.router.now)
 
     def reads_too_slowly(self) -> None:
         """Of its user, who has the most unread output, it has most, and is dropped for that."""
@@ -225,10 +220,9 @@ class ClientConnection(BaseConnection):
 
     def resume_output(self) -> None:
         self.output_paused = False
-        self.router.unread_bytes -= self.unread_bytes
-        self.unread_bytes = 0
+        self.router.buffers.count_unread(self, 0, self.router.now)
         if self._outputs:
-            self.router.output_has_drained(self)
+            self.router.turn.writable[self] = None
 
     @property
     def more(self) -> bool:
@@ -275,7 +269,7 @@ class ClientConnection(BaseConnection):
         if self.user is None:
             self.limits = self.config.limits
             return
-        self.limits = self.router.limits_of(self.user)
+        self.limits = self.router.offers.limits_of(self.user)
         for port in self.ports:
             publisher = self.core.publishers.get(port) if isinstance(port, PublisherLink) else None
             if publisher is not None:
@@ -311,7 +305,7 @@ class ClientConnection(BaseConnection):
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
         user = self.connection.user or ANONYMOUS
-        self.limits = self.router.limits_of(user)
+        self.limits = self.router.offers.limits_of(user)
         suspected = self.router.border.suspects.refuses(None, user, self.log.address, now)
         reason = REFUSED if suspected else self.router.admission.admit(self, user)
         if reason is not None:
@@ -395,7 +389,7 @@ class ClientConnection(BaseConnection):
                 sending = (RelayLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
-                self.router.windows_changed(link.session)
+                self.router.windows.changed(link.session)
                 if isinstance(sending, AnonymousLink):
                     sending.open()
                 else:
@@ -456,7 +450,7 @@ class ClientConnection(BaseConnection):
             except DecodeError as error:
                 self.close(Error(Symbol(error.condition), error.description))
                 self.connection.stop_reading()
-                self.router.failed[self] = None
+                self.router.turn.failed[self] = None
             yield None
 
     def _detached(self, event: LinkDetached, now: float) -> None:
@@ -479,7 +473,7 @@ class ClientConnection(BaseConnection):
             if link.context is not None:
                 self._lost(link.context, Loss.SESSION, now)
         self._start_timeouts(self.pending_expiries.session_ended(event.session), now)
-        self.router.sessions_ended += 1
+        self.router.made += 1
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
         if event.local and not event.lost:
@@ -532,12 +526,12 @@ class ClientConnection(BaseConnection):
         self._held_size = self.connection.held_size
         if self.user is not None and not self.connection.closed:
             held = self.octets()
-            self.core.holding.count(self.user, held - self.held)
+            self.core.memory.holding.count(self.user, held - self.held)
             self.held = held
 
     def release(self) -> None:
         """It has ended."""
-        self.core.holding.count(self.identity.user, -self.held)
+        self.core.memory.holding.count(self.identity.user, -self.held)
         self.held = 0
 
     def octets(self) -> int:
@@ -546,7 +540,7 @@ class ClientConnection(BaseConnection):
 
     def check_invariants(self) -> None:
         self.connection.check_invariants()
-        waits = self in self.router.dirty or self in self.router.deferred_output
+        waits = self in self.router.turn.dirty or self in self.router.turn.deferred_output
         if self.user is not None and not (self.connection.closed or waits):
             assert self.held == self.octets(), f"{self.held} octets counted, {self.octets()} held"
         else:
@@ -588,7 +582,7 @@ class ClientConnection(BaseConnection):
 
     def _check_refused(self) -> None:
         """A link that is refused takes something, too, until its client has detached it."""
-        holding = self.core.holding
+        holding = self.core.memory.holding
         refused = sum(len(session.links) for session in self.connection.sessions) - len(self.ports)
         if refused > (MOST_REFUSED if holding.full else self.limits.links):
             self.router.admission.count_refusal(MEMORY if holding.full else LINKS)
@@ -601,7 +595,7 @@ class ClientConnection(BaseConnection):
         """Count the bytes of incomplete messages. Beyond the router's limit, its largest, or another user's, go."""
         router = self.router
         self._recount_incomplete()
-        if router.has_too_much_incomplete(self, now):
+        if router.buffers.has_too_much_incomplete(self, now):
             router.admission.count_refusal(MEMORY)
             self.drop_incomplete(now)
 
@@ -612,20 +606,20 @@ class ClientConnection(BaseConnection):
         for port in sorted(holders, key=lambda port: port.link.incomplete_size, reverse=True):
             port.detach_with_error(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete messages",
+                f"limit memory_limit: this router holds {router.buffers.incomplete_limit} bytes of incomplete messages",
                 now,
             )
             self._recount_incomplete()
-            if router.incomplete.total <= router.incomplete_limit:
+            if router.buffers.incomplete.total <= router.buffers.incomplete_limit:
                 return
         if connection.reader.buffered > SMALL_FRAME:
-            text = f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete frames"
+            text = f"limit memory_limit: this router holds {router.buffers.incomplete_limit} bytes of incomplete frames"
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
             connection.stop_reading()
             self._recount_incomplete()
 
     def _recount_incomplete(self) -> None:
-        self.router.count_incomplete(self, self.connection.incomplete_size + self.connection.reader.buffered)
+        self.router.buffers.count_incomplete(self, self.connection.incomplete_size + self.connection.reader.buffered)
 
 
 def _entered(subscriber: SubscriberAttach) -> Iterator[None]:

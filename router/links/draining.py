@@ -14,7 +14,7 @@ whenever a router's open has come, and would not get beyond a drained one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import CONNECTION_FORCED
@@ -22,6 +22,7 @@ from amqp10.performatives import Error
 from amqp10.types import Symbol, UShort
 from router.core.messages import SubscriptionName
 from router.links.base import BaseRouter
+from router.links.offers import Place
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 
@@ -39,13 +40,6 @@ PROOFS: Final = 2  # times proof_after, and a third of all the time: the longest
 BACK_S: Final = 2.0  # the longest wait for a subscription to come back elsewhere
 CALLS_S: Final = 0.5  # and then for the last router to hear of it and call us
 GOODBYE_S: Final = 0.1  # for the client's close
-
-
-class Place(NamedTuple):
-    """Where clients of another router connect to."""
-
-    router: str
-    listeners: Mapping[str, tuple[str, int]]  # host and port by the scheme of URLs: amqp, amqps, ws, wss
 
 
 class Cut(NamedTuple):
@@ -178,7 +172,7 @@ class Drain:
             return
         connection.close(Error(Symbol(CONNECTION_FORCED), text, info))
         self._closing[connection] = self.router.now + GOODBYE_S
-        self.router.failed[connection] = None  # its links are lost now, whenever the client answers
+        self.router.turn.failed[connection] = None  # its links are lost now, whenever the client answers
 
     def undo(self) -> None:
         """The connections that are still there stay."""
@@ -193,7 +187,9 @@ class Drain:
         """Where clients may be sent: to routers in session that are not being drained, too (protocol 8.8)."""
         core = self.router.core
         return [
-            each for each in self.elsewhere if each.router in core.up and each.router not in core.roll_call.draining
+            each
+            for each in self.elsewhere
+            if each.router in core.members.up and each.router not in core.roll_call.draining
         ]
 
     def _is_away(self, address: str, name: SubscriptionName) -> bool:

@@ -107,14 +107,14 @@ class ManagementNodes:
             assert self.own is not None
             self.own.ask(request)
             return
-        if name not in self._core.up:
+        if name not in self._core.members.up:
             text = f"router {name} is not in session with this one"
             request.answer(answer_to(request.message, 503, text).encode())
             return
         number = next(self._numbers)
         self._waiting[number] = name, request
         user, groups = request.who
-        self._core.send(name, m.Ask(number, user, list(groups), request.message.encode()))
+        self._core.post.send(name, m.Ask(number, user, list(groups), request.message.encode()))
 
     def session_ended(self, name: str) -> None:
         for number, (asked, request) in list(self._waiting.items()):
@@ -134,8 +134,8 @@ class ManagementNodes:
         core, node = self._core, self.own
 
         def answer(told: bytes) -> None:
-            if sender in core.up:
-                core.send(sender, m.Answer(message.number, told))
+            if sender in core.members.up:
+                core.post.send(sender, m.Answer(message.number, told))
 
         if node is None:
             answer(answer_to(asked, 503, STARTING).encode())

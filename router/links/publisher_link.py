@@ -116,7 +116,7 @@ class PublisherLink:
 
     def hold_back(self, held: bool) -> None:
         self.held_back = held
-        self.connection.router.windows_changed(self.link.session)
+        self.connection.router.windows.changed(self.link.session)
 
     def waiting(self, waiting: Waiting | None) -> None:
         link = self.link
@@ -236,7 +236,7 @@ class PublisherLink:
         """protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
         detached."""
         router = self.connection.router
-        if self.connection.core.payload_bytes < DETACH_AT * router.config.memory_limit:
+        if self.connection.core.memory.payload_bytes < DETACH_AT * router.config.memory_limit:
             return False
         router.admission.count_refusal(MEMORY)
         text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} bytes of payload"

@@ -137,7 +137,7 @@ class SubscriberLink:
 
     def _passed_by_unread(self, why: str, own: bool) -> None:
         """A message was passed by, as the filters take too many steps for it, or cannot be asked."""
-        self.connection.router.passed_by_unread(self, why, own)
+        self.connection.router.passed_by.note(self, why, own)
 
     # --- SubscriberPort: what the core says
 

@@ -54,8 +54,23 @@ class Host(Protocol):
     @property
     def admission(self) -> Counting: ...
     def enter(self, now: float) -> None: ...
-    def count_unread(self, connection: Any, size: int) -> None: ...
-    def may_hold_incomplete(self, connection: Any, size: int) -> bool: ...
+
+    @property
+    def buffers(self) -> Buffering: ...
+    @property
+    def offers(self) -> Offering: ...
+
+
+class Buffering(Protocol):
+    """What of its clients' input and output waits."""
+
+    def count_unread(self, connection: Any, size: int, now: float) -> None: ...
+    def may_hold_incomplete(self, connection: Any, size: int, now: float) -> bool: ...
+
+
+class Offering(Protocol):
+    """What it grants its clients."""
+
     def limits_of(self, user: str | None) -> Limits: ...
 
 
@@ -208,7 +223,7 @@ class BaseMqtt:
         self.draining = False
         self.longest_name = LONGEST_NAME
         self.receive_maximum = IN_FLIGHT
-        self._dirty: dict[Any, None] = {}
+        self.with_output: dict[Any, None] = {}
         self.early: dict[Any, None] = {}  # connections that have said something before CONNACK that is not handled yet
         self.busy: dict[Any, None] = {}  # sessions which look at filters, in parts
         self._to_flush: dict[Any, None] = {}
@@ -251,18 +266,18 @@ class BaseMqtt:
 
     @property
     def is_far_over_memory_limit(self) -> bool:
-        return self.core.payload_bytes >= DETACHED_AT * self.config.memory_limit
+        return self.core.memory.payload_bytes >= DETACHED_AT * self.config.memory_limit
 
     # --- for connections
 
     def dirty(self, connection: BaseConnection) -> None:
-        self._dirty[connection] = None
+        self.with_output[connection] = None
 
     def connection_ended(self, connection: BaseConnection) -> None:
         self.host.admission.disconnected(connection, connection.user)
         connection.user = None
-        self.host.count_unread(connection, 0)
-        self.host.may_hold_incomplete(connection, 0)
+        self.host.buffers.count_unread(connection, 0, self.now)
+        self.host.buffers.may_hold_incomplete(connection, 0, self.now)
 
     def count_refusal(self, reason: Reason) -> None:
         if reason in REFUSED:
@@ -315,7 +330,7 @@ class BaseMqtt:
             self._timers = kept
         session.timer = at
         heappush(self._timers, (at, next(self._order), session))
-        self.core.due(at)
+        self.core.agenda.due(at)
 
     def forget(self, session: BaseSession) -> None: ...
     def send_retained(self, session: Any, one: Filter) -> None: ...

@@ -98,7 +98,8 @@ class MqttConnection(BaseConnection):
             self._read_early(None, now)
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.reader.buffered
-        if incomplete != self.incomplete_bytes and not self.service.host.may_hold_incomplete(self, incomplete):
+        buffers = self.service.host.buffers
+        if incomplete != self.incomplete_bytes and not buffers.may_hold_incomplete(self, incomplete, now):
             self.drop_incomplete(now)
 
     def drop_incomplete(self, now: float) -> None:
@@ -155,11 +156,11 @@ class MqttConnection(BaseConnection):
     def output_waits(self, size: int) -> None:
         """The transport's buffer holds this many bytes."""
         if self.output_paused:
-            self.service.host.count_unread(self, size)
+            self.service.host.buffers.count_unread(self, size, self.service.now)
 
     def resume_output(self) -> None:
         self.output_paused = False
-        self.service.host.count_unread(self, 0)
+        self.service.host.buffers.count_unread(self, 0, self.service.now)
         if self._wants_output and self.session is not None:
             self._wants_output = False
             self.service.has_room(self.session)
@@ -235,7 +236,7 @@ class MqttConnection(BaseConnection):
         if not isinstance(step, Success):
             return  # pending
         user = step.identity or ANONYMOUS
-        self.limits = self.service.host.limits_of(user)
+        self.limits = self.service.host.offers.limits_of(user)
         suspected = self.service.border.suspects.refuses(None, user, self.address, now)
         reason = REFUSED if suspected else self.service.host.admission.admit(self, user)
         if reason is not None:

@@ -36,7 +36,7 @@ class Mqtt(BaseMqtt):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
+        self.core.owner.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         self.connections: dict[MqttConnection, None] = {}
         self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
         self.retained = RetainedMessages(self)
@@ -79,7 +79,7 @@ class Mqtt(BaseMqtt):
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, topics_of(self.config)
         self.messages = Messages(self.topics, self.border, self.room)
-        self.core.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
+        self.core.owner.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         for address in list(self.core.addresses.values()):
             address.feeds.reconfigured()
         if before.retained != self.topics.retained:
@@ -107,7 +107,7 @@ class Mqtt(BaseMqtt):
 
     def take_dirty(self) -> list[MqttConnection]:
         """Connections that may have output, each once. Closed ones are forgotten here."""
-        dirty, self._dirty = self._dirty, {}
+        dirty, self.with_output = self.with_output, {}
         for connection in dirty:
             if connection.closed:
                 self.connections.pop(connection, None)
@@ -202,7 +202,7 @@ class Mqtt(BaseMqtt):
         expiry_s = min(float(asked), self.longest_session_s)
         session = self.sessions.get(container)
         octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
-        if not self.core.holding.has_room(connection.identity.user, octets):
+        if not self.core.memory.holding.has_room(connection.identity.user, octets):
             self.host.admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
             connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
             return
@@ -249,7 +249,9 @@ class Mqtt(BaseMqtt):
     def _may_learn_of_sessions(self) -> bool:
         """Whether others may know sessions, and have not said so yet (protocol 4.4)."""
         core = self.core
-        return not core.is_recovered(SESSIONS) and (not core.members.all_said_hello() or bool(core.awaited(SESSIONS)))
+        return not core.recovery.is_recovered(SESSIONS) and (
+            not core.members.all_said_hello() or bool(core.recovery.awaited(SESSIONS))
+        )
 
     def _known(self, container: str) -> tuple[int, int] | None:
         """The term and birth of the session, as far as this router knows."""

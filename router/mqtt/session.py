@@ -109,7 +109,7 @@ class Session(BaseSession):
     def recount(self) -> None:
         """Its filters or its will have changed."""
         octets = 0 if self.ended else SESSION + self.filters.octets + octets_of_will(self.will)
-        self.core.holding.count(self.identity.user, octets - self.held)
+        self.core.memory.holding.count(self.identity.user, octets - self.held)
         self.held = octets
 
     def take_lease(self, epoch: int, born: int, now: float) -> None:
@@ -344,7 +344,7 @@ class Session(BaseSession):
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
         retained: list[Filter] = []
-        links = self.service.host.limits_of(self.identity.user).links
+        links = self.service.host.offers.limits_of(self.identity.user).links
         held = {*self.subscribers, *self.filters.addresses()}
         for number, options in enumerate(packet.subscriptions, 1):
             if not number % PART:
@@ -357,7 +357,7 @@ class Session(BaseSession):
                 more = [address for address in addresses if address not in held]
                 # else a client could make addresses without end, at all routers
                 over = is_shared(options.topic_filter) and len(held) + len(more) > links
-                over = over or not self.core.holding.has_room(self.identity.user, octets_of_filter(one))
+                over = over or not self.core.memory.holding.has_room(self.identity.user, octets_of_filter(one))
                 if over or any(too_many(self.filters.octets_with(one, address)) for address in addresses):
                     refusal = Reason.QUOTA_EXCEEDED
                 else:
@@ -379,7 +379,7 @@ class Session(BaseSession):
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
         if not addresses:
             return Reason.TOPIC_FILTER_INVALID
-        service, closed = self.service, self.core.declarations.is_closed
+        service, closed = self.service, self.core.recovery.declarations.is_closed
         if is_shared(text) and any(closed(topic) for each in addresses for topic in service.topics.topics_of(each)):
             return Reason.NOT_AUTHORIZED  # such an address takes declared subscriptions only
         if not all(service.may(self.identity, "receive", address) for address in addresses):

@@ -8,8 +8,8 @@ from typing import Final
 from mqtt import TopicTree
 from router.border import Border
 from router.config import SHARED
-from router.core.base import Shares
 from router.core.core import Core
+from router.core.owner import Shares
 from router.mqtt.conversion import Unfit, subject_of
 from router.mqtt.messages import Messages
 from router.mqtt.remembered import Remembered

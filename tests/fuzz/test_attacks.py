@@ -66,7 +66,7 @@ def test_frames_that_come_octet_by_octet_cost_what_they_hold() -> None:
         for start in range(0, len(octets), 2):
             stranger.connection.receive_data(octets[start : start + 2], attacked.clients.now)
     assert used[0] < 40_000
-    assert attacked.router.incomplete_bytes == len(octets)
+    assert attacked.router.buffers.incomplete_bytes == len(octets)
     attacked.still_works()
 
 
@@ -98,7 +98,7 @@ def test_messages_that_never_end_on_many_links() -> None:
                 stranger.say(first, channel=channel, payload=bytes(60_000))
                 stranger.say(Transfer(handle, more=True), channel=channel, payload=bytes(60_000))
                 stranger.flush()
-    assert attacked.router.incomplete_bytes <= 8 * MIB
+    assert attacked.router.buffers.incomplete_bytes <= 8 * MIB
     assert used[1] < 24 * MIB
     assert "memory_limit" in attacked.refused()
     attacked.still_works()
@@ -265,9 +265,9 @@ def test_output_that_is_not_read_stops_the_reading_and_then_drops_who_lets_most_
     second.connection.output_waits(7 * MIB)
     assert second.connection.closed
     assert not first.connection.closed
-    assert attacked.router.unread_bytes == 2 * MIB
+    assert attacked.router.buffers.unread_bytes == 2 * MIB
     first.connection.resume_output()
-    assert attacked.router.unread_bytes == 0
+    assert attacked.router.buffers.unread_bytes == 0
     attacked.still_works()
 
 
@@ -356,7 +356,7 @@ def test_at_most_once_messages_for_subscribers_who_sleep_are_bounded_by_octets()
         for number in range(400):
             publisher.say(Transfer(number % 4, number, b"%d" % number, 0, settled=True), payload=big(number))
             publisher.flush()
-    assert attacked.router.core.presettled_bytes < 8 * MIB
+    assert attacked.router.core.memory.presettled_bytes < 8 * MIB
     assert used[1] < 10 * MIB
     dropped = [
         link["presettled_dropped"]
@@ -368,7 +368,7 @@ def test_at_most_once_messages_for_subscribers_who_sleep_are_bounded_by_octets()
         if name.container.startswith("s") and name.container[1:].isdigit():
             name.receive_eof(attacked.clients.now)
     attacked.turn()
-    assert attacked.router.core.presettled_bytes == 0
+    assert attacked.router.core.memory.presettled_bytes == 0
     attacked.still_works()
 
 
@@ -383,7 +383,7 @@ def test_greedy_publishers_leave_room_for_those_who_come_later() -> None:
                 greedy.say(Transfer(0, delivery, b"%d" % delivery, 0), payload=big(delivery))
                 if any(isinstance(each, Flow) and each.link_credit == 0 for each in greedy.read()):
                     break
-    assert attacked.router.core.payload_bytes < 8 * MIB
+    assert attacked.router.core.memory.payload_bytes < 8 * MIB
     assert used[1] < 12 * MIB
     late = attacked.clients.connect("late").sender()
     assert late.credit > 0

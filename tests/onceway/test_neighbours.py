@@ -76,7 +76,7 @@ def black_hole(host: str, port: int) -> Iterator[None]:
 
 
 def connected(*routers: Served) -> bool:
-    return all(router.server.router.core.up for router in routers)
+    return all(router.server.router.core.members.up for router in routers)
 
 
 async def test_a_neighbour_that_does_not_answer_is_dialled_anew_and_told_once(pair: Pair) -> None:

@@ -100,15 +100,19 @@ async def started(file: dict[str, Any], names: str) -> dict[str, RouterServer]:
     servers = {name: RouterServer(load(file), name, fresh=True) for name in names}
     for server in servers.values():
         await server.start()
-    await until(lambda: all(len(s.router.core.up) == len(names) - 1 for s in servers.values()), "all to be in session")
-    await until(lambda: all(s.router.core.established for s in servers.values()), "the routers to be established")
+    await until(
+        lambda: all(len(s.router.core.members.up) == len(names) - 1 for s in servers.values()), "all to be in session"
+    )
+    await until(
+        lambda: all(s.router.core.recovery.established for s in servers.values()), "the routers to be established"
+    )
     return servers
 
 
 async def test_each_kind_of_change_under_load_disconnects_and_delays_nobody() -> None:
     file = first_file()
     servers = await started(file, "abcd")
-    sessions = {name: dict(server.router.core.up) for name, server in servers.items()}
+    sessions = {name: dict(server.router.core.members.up) for name, server in servers.items()}
     longest: dict[str, float] = {}
 
     async def change(what: str, *names: str) -> None:
@@ -134,14 +138,14 @@ async def test_each_kind_of_change_under_load_disconnects_and_delays_nobody() ->
         await change("links")
         await until(lambda: servers["a"].network.status()["neighbours"].keys() == {"c"}, "a's links to be changed")
         await flow.more()
-        assert {name: dict(server.router.core.up) for name, server in servers.items()} == sessions
+        assert {name: dict(server.router.core.members.up) for name, server in servers.items()} == sessions
 
         file["routers"]["e"] = {k: free_port() for k in ("amqp", "interrouter", "admin")}
         file["links"].append("c - e")
         await change("added router")
         servers["e"] = RouterServer(load(file), "e")
         await servers["e"].start()
-        await until(lambda: servers["e"].router.core.established, "the added router to be established")
+        await until(lambda: servers["e"].router.core.recovery.established, "the added router to be established")
         assert servers["a"].router.core.members.together_since <= time.monotonic()
 
         del file["routers"]["d"]
@@ -164,5 +168,5 @@ async def test_a_link_that_is_dialled_elsewhere_is_found_when_it_breaks() -> Non
         await server.start()
     file["links"] = ["a - b"]
     servers["a"].reload(load(file))
-    await until(lambda: "b" in servers["a"].router.core.up, "the session with b")
+    await until(lambda: "b" in servers["a"].router.core.members.up, "the session with b")
     await asyncio.gather(*(server.stop(0.0) for server in servers.values()))

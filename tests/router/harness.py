@@ -80,7 +80,7 @@ class Mesh:
         """Both notice that the session is over."""
         for x, y in ((a, b), (b, a)):
             self.wires.pop((x, y), None)
-            if x in self.cores and y in self.cores[x].up:
+            if x in self.cores and y in self.cores[x].members.up:
                 self.cores[x].peer_down(y, self.now)
 
     def crash(self, name: str) -> None:
@@ -167,7 +167,7 @@ class Mesh:
 
 def _leftovers(core: Core) -> dict[str, object]:
     """What a router still keeps of deliveries, by name."""
-    left: dict[str, object] = {"payload_bytes": core.payload_bytes}
+    left: dict[str, object] = {"payload_bytes": core.memory.payload_bytes}
     for address in core.addresses.values():
         ingress, log = address.ingress, address.deliveries.log
         for name in ("undone", "settled", "kept", "rejected"):

@@ -22,9 +22,11 @@ from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol
 from router.config import Life, RouterConfig
+from router.core.agenda import Agenda
 from router.core.counters import CountersByAddress
-from router.core.holding import Holding
 from router.core.map_parts import MapParts
+from router.core.memory import Memory
+from router.core.owner import Owner
 from router.core.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from router.links.client_connection import ClientConnection
 from router.router import Router
@@ -40,12 +42,13 @@ class NotingCore:
         self.calls: list[tuple[Any, ...]] = []
         self.publishers: Any = []
         self.subscribers: list[Any] = []
-        self.payload_bytes = 0
         self.addresses: dict[str, Any] = {}
         self.counters = CountersByAddress()
-        self.holding = Holding(1 << 30)
-        self.map_parts = MapParts(lambda when: None, self.holding)
-        self.deferred = 0
+        self.agenda = Agenda()
+        self.memory = Memory(RouterConfig("a", memory_limit=1 << 30))
+        self.owner = Owner("a")
+        self.map_parts = MapParts(lambda when: None, self.memory.holding)
+        self.recovery = SimpleNamespace(deferred=0)
         self.window = (1_000, 8 * MIB)
         self.credit = True
         self.on_flush: list[Callable[[], object]] = []
@@ -53,7 +56,7 @@ class NotingCore:
         self.granted_s = 0.0
         self.under_way: dict[Any, int] = {}  # by port
         self.name = "a"
-        self.up: dict[str, None] = {"b": None, "c": None}
+        self.members = SimpleNamespace(up={"b": None, "c": None})
         self.roll_call = SimpleNamespace(draining={}, proofs_missing=False)
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
@@ -85,9 +88,6 @@ class NotingCore:
         waiting, self.on_flush = self.on_flush, []
         for call in waiting:
             call()
-
-    def next_deadline(self) -> float | None:
-        return None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

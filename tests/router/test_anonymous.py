@@ -92,7 +92,7 @@ def test_each_message_goes_where_it_says_in_its_order_and_gets_the_outcome_of_th
     links["two"].dispose(0, 4, Rejected(), True)
     clients.exchange()
     assert outcomes(client) == ["accepted", "onceway:rejected"] * 5
-    assert clients.router.core.payload_bytes == 0
+    assert clients.router.core.memory.payload_bytes == 0
 
 
 @pytest.mark.parametrize(

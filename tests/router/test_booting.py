@@ -15,7 +15,7 @@ def test_discovery_ends_after_its_time() -> None:
     assert of_all(mesh.cores["a"])["recovering_s"] is None, "it is not known before"
     mesh.pass_time(0.2)
     assert answered(subscriber) == [True]
-    assert mesh.cores["a"].established, "started with --fresh"
+    assert mesh.cores["a"].recovery.established, "started with --fresh"
 
 
 def test_a_deferred_attach_that_goes_away_is_forgotten() -> None:

@@ -77,7 +77,7 @@ def test_a_subscription_whose_filter_takes_too_many_steps_is_detached_and_told(c
     error = client.detached(link).error
     assert error.condition == RESOURCE_LIMIT_EXCEEDED
     assert error.description.startswith("limit filters: a value of 2000 characters with a piece of 4001 of LIKE")
-    assert clients.router.unread_by_filters == 1
+    assert clients.router.passed_by.unread == 1
 
 
 def test_a_message_that_filters_do_not_read_is_counted_and_detaches_nobody(clients: Clients, core: Any) -> None:
@@ -89,4 +89,4 @@ def test_a_message_that_filters_do_not_read_is_counted_and_detaches_nobody(clien
     assert attach.selection.unwanted([many], 0) == [(0, 1, Outcome.ACCEPTED)]
     clients.exchange()
     assert link.attached
-    assert clients.router.unread_by_filters == 1
+    assert clients.router.passed_by.unread == 1

@@ -26,25 +26,25 @@ def core(*addresses: AddressConfig, fresh: bool = False, **named: Any) -> Core:
 def test_each_address_waits_for_its_own_timeout_only() -> None:
     router = core(SOON, CLOSED)
     soon, later, closed = (router.address(name) for name in ("soon", "later", "topic"))
-    assert router.recovery("soon") == Recovery("soon", 6.0, 4.0)
-    assert router.recovery("later") == Recovery("later", 70.0, 60.0)
-    assert router.recovery("topic") is None
-    assert not router.established
+    assert router.recovery.of("soon", router.now) == Recovery("soon", 6.0, 4.0)
+    assert router.recovery.of("later", router.now) == Recovery("later", 70.0, 60.0)
+    assert router.recovery.of("topic", router.now) is None
+    assert not router.recovery.established
     router.tick(106.0)
     assert (soon.established, later.established, closed.established) == (True, False, True)
     assert of_all(router)["recovering_s"] == pytest.approx(64.0)
     router.tick(170.0)
     assert router.address("later").established
-    assert router.established
+    assert router.recovery.established
 
 
 def test_a_router_of_closed_addresses_is_established_when_it_is_booted() -> None:
     config = RouterConfig("a", ("a",), addresses=(CLOSED, replace(CLOSED, match="other")), defaults=LATER)
     everything = replace(config, addresses=(*config.addresses, replace(SOON, match="*")))
     router = Core(everything, Life(1, 100.0, False), lambda peers, message: None, lambda: 1)
-    assert not router.established, "any other address is open"
+    assert not router.recovery.established, "any other address is open"
     assert router.address("other").established
-    assert router.recovering_s() == pytest.approx(6.0)
+    assert router.startup.recovering_s() == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 6.0), (5.0, 1.0), (90.0, 0.0)])
@@ -52,14 +52,14 @@ def test_the_time_for_which_the_network_was_dead_counts_as_waited(age_s: float, 
     router = core(SOON, recover_age_s=age_s)
     if left_s == 0.0:
         router.tick(100.0)
-        assert router.recovery("soon") is None
+        assert router.recovery.of("soon", router.now) is None
     else:
-        assert router.recovery("soon") == Recovery("soon", left_s, 4.0)
+        assert router.recovery.of("soon", router.now) == Recovery("soon", left_s, 4.0)
 
 
 def test_a_fresh_router_waits_for_nothing() -> None:
     router = core(SOON, fresh=True)
-    assert router.established
+    assert router.recovery.established
     assert of_all(router)["recovery"] == []
 
 

@@ -11,7 +11,8 @@ from amqp10.events import ConnectionClosed, ConnectionOpened
 from amqp10.frames import FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE
 from amqp10.runs import Dispositions
 from router.core.ports import ACCEPTED
-from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
+from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain
+from router.links.offers import Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
 ELSEWHERE = [Place("b", {"amqp": ("host-b", 5672)}), Place("c", {"amqp": ("host-c", 5673)})]
@@ -59,14 +60,16 @@ def test_clients_are_told_where_to_go_and_are_spread(clients: Clients, core: Any
 
 
 def test_the_open_names_the_other_listeners_as_far_as_it_has_room(clients: Clients) -> None:
-    clients.router.set_failover([*ELSEWHERE[:1], Place("c", {"amqp": ("host-c", 5673), "amqps": ("host-c", 5671)})])
+    clients.router.offers.set_failover(
+        [*ELSEWHERE[:1], Place("c", {"amqp": ("host-c", 5673), "amqps": ("host-c", 5671)})]
+    )
     (opened,) = clients.connect().seen(ConnectionOpened)
     assert opened.open.properties["failover-server-list"] == [
         {"network-host": "host-b", "port": 5672},
         {"network-host": "host-c", "port": 5673},
         {"network-host": "host-c", "port": 5671, "scheme": "amqps"},
     ]
-    clients.router.set_failover(
+    clients.router.offers.set_failover(
         [Place(f"r{i}", {"amqp": (f"a-rather-long-host-{i}.example.org", 5672)}) for i in range(99)]
     )
     (opened,) = clients.connect().seen(ConnectionOpened)
@@ -92,7 +95,7 @@ def test_nobody_is_sent_to_a_router_that_is_drained_too(clients: Clients, core: 
 def test_nobody_is_sent_to_a_router_that_is_out_of_reach_by_then(clients: Clients, core: Any) -> None:
     many = [clients.connect(f"c{n}") for n in range(3)]
     drain(clients)
-    del core.up["c"]
+    del core.members.up["c"]
     passes(clients, 1.0)
     assert [sent_to(client) for client in many] == ["host-b"] * 3
 
@@ -166,7 +169,7 @@ def test_it_does_not_wait_where_all_others_are_drained_or_gone(clients: Clients,
     assert ended.done
     assert not ended.handed_over
     core.roll_call.draining["b"] = None
-    core.up.clear()
+    core.members.up.clear()
     passes(clients, 0.1)
     assert ended.handed_over
 

@@ -37,7 +37,7 @@ class Shared(Mesh):
 
     def start(self, name: str, *, fresh: bool = False) -> Core:
         core, topics = super().start(name, fresh=fresh), TopicMap({"#": TOPIC})
-        core.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
+        core.owner.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
         return core
 
     def member(self, router: str, name: str = "m", **attach: Any) -> SubscriberEnd:
@@ -67,7 +67,9 @@ def test_member_gets_what_its_filter_matches_and_the_publisher_waits_for_both(th
     assert subjects(other) == ["jobs/1", "else", "jobs/2"]
     assert subjects(member) == ["jobs/1", "jobs/2"]
     assert publisher.accepted() == [1]
-    assert mesh.cores["a"].payload_bytes == sum(len(each.payload or b"") for each in other.got)  # each counts once
+    assert mesh.cores["a"].memory.payload_bytes == sum(
+        len(each.payload or b"") for each in other.got
+    )  # each counts once
     member.accept(member.got[0].id)
     assert publisher.accepted() == [1, 0]
     member.dispose(Outcome.REJECTED, member.got[1].id)
@@ -126,7 +128,7 @@ def test_queue_that_the_file_names_no_more_holds_nothing_back() -> None:
     member, publisher = mesh.member("a", accepts=False), mesh.publisher("a")
     send(publisher, "jobs/1")
     core, topics = mesh.cores["a"], TopicMap({"else": TOPIC})
-    core.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
+    core.owner.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
     core.addresses[TOPIC].feeds.reconfigured()
     mesh.run()
     assert publisher.accepted() == [0]

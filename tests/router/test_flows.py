@@ -156,10 +156,10 @@ def test_remote_payload_is_counted_until_everybody_here_has_accepted_it() -> Non
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
     publisher.send("x" * 100)
-    assert mesh.cores["b"].payload_bytes == 100
+    assert mesh.cores["b"].memory.payload_bytes == 100
     subscriber.accept(subscriber.got[0].id)
-    assert mesh.cores["b"].payload_bytes == 0
-    assert mesh.cores["a"].payload_bytes == 100, "a new subscription may still need it"
+    assert mesh.cores["b"].memory.payload_bytes == 0
+    assert mesh.cores["a"].memory.payload_bytes == 100, "a new subscription may still need it"
     publisher.settle(0)
     mesh.assert_settled()
 
@@ -173,7 +173,7 @@ def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_nev
     publisher = mesh.publisher("a")
     for i in range(5):
         publisher.send(f"{i}" * 50)
-    assert mesh.cores["a"].payload_bytes <= 150
+    assert mesh.cores["a"].memory.payload_bytes <= 150
     second = mesh.subscriber("b", "s1")
     assert [body[0] for body in second.bodies()] == [str(i) for i in range(5)][-len(second.bodies()) :]
     assert 0 < len(second.bodies()) < 5

@@ -77,11 +77,11 @@ def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients,
 def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: Clients, core: Any) -> None:
     client = clients.connect()
     client.sender()
-    core.payload_bytes = clients.router.config.memory_limit + 1
+    core.memory.payload_bytes = clients.router.config.memory_limit + 1
     clients.router.flush(clients.now)
     (session,) = client.served.connection.sessions
     assert session.incoming.paused
-    core.payload_bytes = 0
+    core.memory.payload_bytes = 0
     clients.exchange()
     assert not session.incoming.paused
 
@@ -89,7 +89,7 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
 def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
     client = clients.connect()
     link = client.sender()
-    core.payload_bytes = 2 * clients.router.config.memory_limit
+    core.memory.payload_bytes = 2 * clients.router.config.memory_limit
     send(client, link)
     error = client.detached(link).error
     assert error.condition == "amqp:resource-limit-exceeded"
@@ -110,7 +110,7 @@ def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytes
         link.send([b"1"], [Message(bytes(60_000)).encode()])
         data = client.connection.data_to_send()
         client.served.receive_data(data[:-1_000], clients.now)
-    assert clients.router.incomplete_bytes < 100_000
+    assert clients.router.buffers.incomplete_bytes < 100_000
     assert first.attached
     clients.router.flush(clients.now)
     other.events += other.connection.receive_data(other.served.data_to_send(), clients.now)
@@ -118,7 +118,7 @@ def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytes
     assert error.condition == "amqp:resource-limit-exceeded"
     one.lose()
     other.lose()
-    assert clients.router.incomplete_bytes == 0
+    assert clients.router.buffers.incomplete_bytes == 0
 
 
 def test_why_it_waits_is_told_in_a_flow_that_changes_no_credit(clients: Clients, core: Any) -> None:

@@ -51,7 +51,7 @@ def accept(client: Client, link: Any, first: int, last: int, state: Any = ACCEPT
 
 
 def nothing_left(clients: Clients) -> None:
-    assert clients.router.core.payload_bytes == 0
+    assert clients.router.core.memory.payload_bytes == 0
     for address in clients.router.status()["addresses"].values():
         assert address["ingress"]["undone"] == address["ingress"]["unsettled"] == 0
         for link in address["egress"]["subscribers"]:
@@ -195,7 +195,7 @@ def test_messages_that_are_aborted_leave_nothing_and_their_credit_comes_back(
         clients.exchange()
         link.abort()
         clients.exchange()
-    assert clients.router.incomplete_bytes == 0
+    assert clients.router.buffers.incomplete_bytes == 0
     nothing_left(clients)
     link.send([b"100"], [Message(b"100", properties=Properties(to="orders")).encode()])
     clients.exchange()

@@ -107,20 +107,20 @@ def test_a_settlement_alone_waits_for_the_next_message_for_the_tick_or_for_the_e
     a = Pair().a
     settle = Settle("t", [(0, 1)])
     for message, sent in ((settle, False), (m.Finish("t", 1, False), True)):
-        a.core.multicast(("b",), message)
-        assert a.must_send == sent
+        a.core.post.multicast(("b",), message)
+        assert a.turn.must_send == sent
     assert [decode(data) for _, data in a.take_messages()] == [settle, m.Finish("t", 1, False)]
-    a.core.multicast(("b",), settle)
-    due = a.output_due
-    assert not a.must_send
+    a.core.post.multicast(("b",), settle)
+    due = a.turn.output_due
+    assert not a.turn.must_send
     assert due is not None
     assert (a.next_deadline() or due) <= due
     a.tick(due)
-    assert a.must_send
+    assert a.turn.must_send
     a.take_messages()
-    a.core.multicast(("b",), settle)
+    a.core.post.multicast(("b",), settle)
     a.peer_down("b", due)
-    assert a.must_send
+    assert a.turn.must_send
 
 
 def test_answer_that_has_no_form_says_that_it_has_failed() -> None:

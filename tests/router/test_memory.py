@@ -42,7 +42,7 @@ class World(Clients):
 
     @property
     def by_user(self) -> dict[str, int]:
-        return self.router.core.holding.by_user
+        return self.router.core.memory.holding.by_user
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def world() -> Iterator[World]:
     made.router.check_invariants()
     made.sleep(20 * WAIT_S)
     made.router.check_invariants()
-    assert made.router.core.holding.total == 0
+    assert made.router.core.memory.holding.total == 0
 
 
 def error_of(client: Client, link: Link) -> Error | None:
@@ -257,7 +257,7 @@ def test_maps_that_wait_until_the_router_has_booted_count() -> None:
     client = clients.connect()
     unsettled = {b"%032d" % number: ACCEPTED for number in range(100)}
     client.receiver("s", source=Source("orders", timeout=10), unsettled=unsettled)
-    assert not clients.router.core.booted
+    assert not clients.router.core.recovery.times.booted
     clients.now += 10.0
     assert clients.router.bookkeeping.entries(clients.now) >= 100
     assert client.served.held > PORT + 100 * 256
@@ -278,7 +278,7 @@ def test_of_what_is_incomplete_the_user_who_has_most_loses_first() -> None:
     unfinished(honest, 300 * KIB, 200 * KIB)
     for attacker in attackers:
         unfinished(attacker, 500 * KIB, 450 * KIB)
-    assert world.router.incomplete.total <= 2 * MIB
+    assert world.router.buffers.incomplete.total <= 2 * MIB
     world.router.check_invariants()
     unfinished(also, 310 * KIB, 300 * KIB)
     world.exchange()
@@ -287,7 +287,7 @@ def test_of_what_is_incomplete_the_user_who_has_most_loses_first() -> None:
     errors = [event.error for attacker in attackers for event in attacker.seen(ConnectionClosed)]
     assert {error.condition for error in errors} == {LIMIT}
     assert 2 <= len(errors) < 6
-    assert world.router.incomplete.by_user["two"] >= 500 * KIB
+    assert world.router.buffers.incomplete.by_user["two"] >= 500 * KIB
     for client in list(world.clients):
         client.lose()
-    assert world.router.incomplete.total == 0
+    assert world.router.buffers.incomplete.total == 0

@@ -241,8 +241,8 @@ def test_a_router_asserts_that_the_other_knows_what_it_sends(monkeypatch: pytest
     router.peer_up("c", 0.0, version=5)
     assert [router.core.speaks(peer) for peer in "abc"] == [5, 4, 5]
     monkeypatch.setitem(wire.LATER, m.Answer, 5)
-    router.core.send("c", m.Answer(1, b"x"))
+    router.core.post.send("c", m.Answer(1, b"x"))
     with pytest.raises(AssertionError, match="b"):
-        router.core.send("b", m.Answer(1, b"x"))
+        router.core.post.send("b", m.Answer(1, b"x"))
     router.peer_down("b", 1.0)
     assert "b" not in router.core.members.speaks

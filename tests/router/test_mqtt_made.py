@@ -26,13 +26,13 @@ def cycles(network: Network, kind: Kind, numbers: range) -> list[Size]:
 
 def stays_as_large(kind: Kind, number: int) -> None:
     network = Network()
-    payload = [each.core.payload_bytes for each in (network.a, network.b)]
+    payload = [each.core.memory.payload_bytes for each in (network.a, network.b)]
     before = cycles(network, kind, range(number))  # tables keep the size that they had once
     after = cycles(network, kind, range(number, 2 * number))
     for earlier, later in zip(before, after, strict=True):
         assert later.number <= earlier.number + SPARE + kind.spare, later.grown_since(earlier)
         assert later.octets <= earlier.octets * 1.05 + 64 * kind.spare
-    assert payload == [each.core.payload_bytes for each in (network.a, network.b)]
+    assert payload == [each.core.memory.payload_bytes for each in (network.a, network.b)]
     for each in (network.a, network.b):
         assert not each.mqtt.connections
         each.check_invariants()

@@ -43,12 +43,12 @@ def begin(world: World, size: int, got: int) -> Client:
 def test_beginnings_of_packets_fill_no_more_than_their_part_of_memory() -> None:
     world = World(memory_limit=MIB, max_message_size=MIB)
     clients = [begin(world, MIB - 100, 600_000) for _ in range(4)]
-    assert world.router.incomplete_bytes <= MIB * 5 // 4
+    assert world.router.buffers.incomplete_bytes <= MIB * 5 // 4
     assert [client.connection.closed for client in clients] == [False, False, True, True]
     assert world.router.admission.refused["memory_limit"] == 2
     clients[0].connection.receive_data(bytes(MIB), world.now)  # to its end, and then what is no packet
     clients[1].lose()
-    assert world.router.incomplete_bytes == 0
+    assert world.router.buffers.incomplete_bytes == 0
 
 
 def test_small_beginnings_of_packets_close_nothing() -> None:
@@ -65,7 +65,7 @@ def test_a_packet_in_small_pieces_counts_what_the_pieces_take() -> None:
     for at in range(50_000):
         client.connection.receive_data(data[at : at + 1], world.now)
     assert client.connection.closed
-    assert world.router.incomplete_bytes == 0
+    assert world.router.buffers.incomplete_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_is_in_flight_is_a_view_of_what_the_core_counts() -> None:
     (one,) = session.identifiers.in_flight.values()
     assert isinstance(one.publish.payload, memoryview)
     assert len(one.publish.payload.obj) > 200_000  # type: ignore[arg-type]
-    assert world.router.core.payload_bytes == len(one.publish.payload.obj)  # type: ignore[arg-type]
+    assert world.router.core.memory.payload_bytes == len(one.publish.payload.obj)  # type: ignore[arg-type]
 
 
 def test_topic_aliases_stand_for_a_bounded_number_of_characters() -> None:

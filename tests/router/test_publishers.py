@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_publisher_of_whom_nothing_is_held_is_forgotten_also_while_a_router_is
     subscriber.leave(closed=True)
     mesh.pass_time(23.0)
     assert not mesh.cores["b"].addresses
-    assert mesh.cores["b"].next_deadline() is None
+    assert mesh.cores["b"].agenda.deadline == inf
 
 
 @pytest.mark.parametrize("moves_on", [False, True])

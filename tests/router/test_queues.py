@@ -142,7 +142,7 @@ def _kinds(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
 def _mesh_of_kinds(names: str, address: AddressConfig = QUEUE) -> Mesh:
     mesh = Mesh(names, address=address)
     for core in mesh.cores.values():
-        core.kinds_of = _kinds
+        core.owner.kinds_of = _kinds
     return mesh
 
 

@@ -82,11 +82,11 @@ def test_an_address_that_gets_an_entry_of_its_own_is_recovered_only_if_it_was_be
     mesh = Mesh("a", fresh=False, address=SHORT, addresses=(waits_long,))
     mesh.pass_time(SHORT.recovery_s + 2.0)
     core = mesh.cores["a"]
-    assert core.is_recovered("a.x")
-    assert not core.is_recovered("a.b.c")
+    assert core.recovery.is_recovered("a.x")
+    assert not core.recovery.is_recovered("a.b.c")
     reconfigure(mesh, addresses=(replace(SHORT, match="a*"), replace(SHORT, match="b")))
-    assert core.is_recovered("b")
-    assert not core.is_recovered("a.b.c"), "its subscriptions may still come back"
+    assert core.recovery.is_recovered("b")
+    assert not core.recovery.is_recovered("a.b.c"), "its subscriptions may still come back"
 
 
 def test_a_router_that_has_accepted_at_a_forgotten_address_knows_it_after_a_changed_file() -> None:

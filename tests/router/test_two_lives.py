@@ -6,6 +6,7 @@ protocol 5.5, 7.2, 7.5, 8.4, 8.5.  The later life works at b, which is cut off a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from router.core.ports import MapState
 from tests.router.ends import PublisherEnd, SubscriberEnd
@@ -47,7 +48,7 @@ def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long()
     mesh.pass_time(3.0)  # publisher_timeout and margin
     assert earlier.condition is None
     mesh.assert_settled()
-    assert mesh.cores["a"].next_deadline() is None
+    assert mesh.cores["a"].agenda.deadline == inf
 
 
 def test_an_earlier_life_that_closes_buries_nothing_of_a_later_one() -> None:

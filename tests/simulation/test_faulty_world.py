@@ -89,7 +89,7 @@ def test_router_writes_no_more_deliveries_to_a_client_that_reads_nothing() -> No
     schedule.run(sends=True)
     assert len(schedule.accepted("s0")) == 60
     schedule.end()
-    assert world.site("A").router.unread_bytes == 0
+    assert world.site("A").router.buffers.unread_bytes == 0
 
 
 def test_suspended_router_is_declared_dead_and_reads_what_was_written_when_it_is_resumed() -> None:
@@ -102,7 +102,7 @@ def test_suspended_router_is_declared_dead_and_reads_what_was_written_when_it_is
     schedule.run()
     world.advance(4.0)
     schedule.run()
-    assert not world.site("B").router.core.up
+    assert not world.site("B").router.core.members.up
     assert schedule.accepted("s0") == set()
     world.step(("cquit", ("s0", 1)))
     schedule.attach("s0@B")
@@ -111,7 +111,7 @@ def test_suspended_router_is_declared_dead_and_reads_what_was_written_when_it_is
     world.step(("wake", "A", True))
     assert ("rnotice", ("s0", 1)) in world.enabled()
     schedule.run()
-    assert "B" in world.site("A").router.core.up
+    assert "B" in world.site("A").router.core.members.up
     world.publishers[0].total = 1
     schedule.end()
 
@@ -136,16 +136,16 @@ def test_router_suspended_for_too_long_has_forgotten_nothing_and_settles_nothing
 def test_silence_in_one_direction_ends_the_session_until_it_is_over() -> None:
     world, schedule = network("AB", Publisher(), Subscriber(), heartbeat_s=0.5, dead_after_s=3.0, strict=False)
     schedule.run()
-    assert "A" in world.site("B").router.core.up
+    assert "A" in world.site("B").router.core.members.up
     world.step(("hold", "A", "B"))
     world.advance(4.0)
     schedule.run()
-    assert "A" not in world.site("B").router.core.up
-    assert "B" not in world.site("A").router.core.up
+    assert "A" not in world.site("B").router.core.members.up
+    assert "B" not in world.site("A").router.core.members.up
     world.step(("let", "A", "B"))
     world.advance(4.0)
     schedule.run()
-    assert "A" in world.site("B").router.core.up
+    assert "A" in world.site("B").router.core.members.up
 
 
 def test_trunk_that_breaks_within_a_packet_loses_nothing() -> None:

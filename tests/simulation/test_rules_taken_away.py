@@ -87,12 +87,12 @@ def test_where_own_messages_wait_behind_other_input_two_attachments_share_a_term
     stream that is begun twice, which the egress notices (protocol 3.3)."""
 
     def enabled(self: World) -> list[Event]:
-        waiting = [name for name, site in self.sites.items() if site is not None and site.router.core._messages_to_self]
+        waiting = [name for name, site in self.sites.items() if site is not None and site.router.core.post.to_self]
         return ENABLED(self) + [("own", name) for name in waiting]
 
     def do_own(self: World, name: str) -> None:
         core = self.site(name).router.core
-        core._dispatch(name, core._messages_to_self.popleft())
+        core._dispatch(name, core.post.to_self.popleft())
 
     monkeypatch.setattr(Core, "drain", always(None))
     monkeypatch.setattr(World, "enabled", enabled)

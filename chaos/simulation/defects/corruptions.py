@@ -30,7 +30,8 @@ from router.core.topic.distribution import TopicDistribution
 
 
 def keep_one_byte(self: Segments, start: int, stop: int) -> int:
-    return FORGET(self, start, stop) - 1
+    self._memory.payload_bytes += 1
+    return FORGET(self, start, stop)
 
 
 FORGET = Segments.forget
@@ -61,12 +62,11 @@ def cover_nothing_else(self: Coverage, entry: SubscriptionEntry) -> None:
     self.uncovered.pop(entry, None)
 
 
-def answer_nothing(self: Arrivals, run: ArrivalRun, start: int, stop: int) -> int:
+def answer_nothing(self: Arrivals, run: ArrivalRun, start: int, stop: int) -> None:
     """The tokens of what is settled count as open."""
     before = self.open.overlap(start, stop)
-    freed = ARRIVALS_FORGET(self, run, start, stop)
+    ARRIVALS_FORGET(self, run, start, stop)
     self.open.add_all(before)
-    return freed
 
 
 ARRIVALS_FORGET = Arrivals.forget

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
-from router.core.core import Core
 from router.core.declarations import Declarations
 from router.core.directory import SubscriptionEntry
 from router.core.messages import Declaration
+from router.core.recovery import Recovering
 from router.core.subscription_directory import SubscriptionDirectory
 
 
-def established_when_recovered(self: Core, address: str) -> bool:
+def established_when_recovered(self: Recovering, address: str) -> bool:
     return self.is_recovered(address)
 
 
-def recovered_when_established(self: Core, address: str) -> bool:
-    closed = self.booted and self.declarations.is_closed(address)
+def recovered_when_established(self: Recovering, address: str) -> bool:
+    closed = self.times.booted and self.declarations.is_closed(address)
     return closed or IS_RECOVERED(self, address)
 
 
-IS_RECOVERED = Core.is_recovered
+IS_RECOVERED = Recovering.is_recovered
 
 
 def of_this_file_only(self: Declarations, address: str) -> bool:
@@ -47,14 +47,14 @@ REMOVE = SubscriptionDirectory._remove
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 4.4: nothing is accepted before every subscription that might be there has expired
-    "all_die_and_nothing_waits": ([(Core, "is_established", established_when_recovered)], "waits"),
+    "all_die_and_nothing_waits": ([(Recovering, "is_established", established_when_recovered)], "waits"),
     # protocol 4.4: A waits for S0 only
-    "all_die_and_others_may_be_there": ([(Core, "is_established", always(True))], "G1"),
+    "all_die_and_others_may_be_there": ([(Recovering, "is_established", always(True))], "G1"),
     # protocol 4.5: the file is not looked at before somebody attaches
     "all_die_before_it_ever_attached": ([(Declarations, "addresses", always([]))], "G1"),
     # protocol 5.3: A refuses P, whom B knows
     "publisher_comes_before_its_router_knows_anything": (
-        [(Core, "is_recovered", recovered_when_established)],
+        [(Recovering, "is_recovered", recovered_when_established)],
         "G5",
     ),
     # protocol 8.3: each side gives up whom it cannot see

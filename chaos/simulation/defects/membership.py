@@ -35,7 +35,7 @@ LEARN = SubscriptionDirectory.learn_of_hello
 
 
 def told_to_everybody(self: BaseAddress, name: m.SubscriptionName, term: Term) -> None:
-    self.core.broadcast(m.Told(self.name, name, term))
+    self.core.post.broadcast(m.Told(self.name, name, term))
 
 
 def wait_for_the_kernel(self: Dialing, now: float) -> Step | None:

@@ -83,7 +83,7 @@ def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave) -> None
 def release_then_announce(self: Egress, subscriber: Subscriber) -> None:
     RELEASE_ALL_TOKENS(self, subscriber)
     self.deliveries.reception.flush()
-    self.core.broadcast(self.late)  # type: ignore[attr-defined]
+    self.core.post.broadcast(self.late)  # type: ignore[attr-defined]
 
 
 RELEASE_ALL_TOKENS = Egress._release_all_tokens

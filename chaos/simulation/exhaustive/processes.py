@@ -96,7 +96,7 @@ class RouterProcess:
             pass
         messages = router.take_messages()
         cids = {server: cid for cid, server in self.servers.items()}
-        for server in (*router.take_dirty(), *router.deferred_output):
+        for server in (*router.take_dirty(), *router.turn.deferred_output):
             cid = cids.get(server)
             if cid is None:
                 continue

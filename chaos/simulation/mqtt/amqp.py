@@ -83,7 +83,7 @@ class AmqpPublisher:
         assert outcome is Outcome.ACCEPTED, f"{self.name} {number}: {outcome}"
         assert self.link is not None
         self.unsettled[number] = outcome
-        told = (self.name, number), (self.link.name, self.link.router.incarnation)
+        told = (self.name, number), (self.link.name, self.link.router.core.incarnation)
         self.net.checker.told_accepted(*told)
         if self.net.members:
             self.net.group.told_accepted(*told)

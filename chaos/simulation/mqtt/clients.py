@@ -151,7 +151,7 @@ class Publisher(Client):
             if not found[1]:
                 self.unfinished[identifier] = (found[0], True)
                 router = self.connection.router
-                told = (self.name, found[0]), (self.connection.name, router.incarnation)
+                told = (self.name, found[0]), (self.connection.name, router.core.incarnation)
                 self.net.checker.told_accepted(*told)
                 if self.net.members:
                     self.net.group.told_accepted(*told)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
-from router.core.base import Keeper
 from router.core.completion import Completion, Settlement
-from router.core.core import Core
 from router.core.feeding import Feed, Feeds
 from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Kept
+from router.core.membership import Membership
 from router.core.ports import SubscriberAttach
 from router.core.publisher import BaseFeed, Publisher
 from router.core.publisher_handshake import READY
 from router.core.queue.doubts import Doubts
+from router.core.recovery import Recovering
 from router.mqtt.publisher import MqttPublisher
 from router.mqtt.service import Mqtt
 from router.mqtt.session import Session
@@ -71,8 +71,8 @@ def presents_nothing(self: Kept, port: object, attach: SubscriberAttach) -> bool
 RECALLS = Kept.recalls
 
 
-def nobody_keeps(self: Keeper) -> None:
-    self.name = None
+def nobody_keeps(self: Membership) -> bool:
+    return False
 
 
 def kept_or_not(self: KeptLink, waiting: Handover) -> bool:
@@ -117,8 +117,8 @@ def nowhere(self: Feeds, *publisher: Publisher) -> None:
     pass
 
 
-def is_recovered_alone(self: Core, address: str) -> bool:
-    return self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
+def is_recovered_alone(self: Recovering, address: str) -> bool:
+    return self.is_recovered(address) or (self.times.booted and self.declarations.is_closed(address))
 
 
 def epoch_of_the_clock(self: Session, address: str) -> int:
@@ -191,7 +191,7 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         "G1",
     ),
     "16.12.5 established without the queues": (
-        [(Core, "is_established", is_recovered_alone)],
+        [(Recovering, "is_established", is_recovered_alone)],
         "file_closes_the_topic_and_a_member_is_there",
         "G1",
     ),
@@ -212,7 +212,7 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
     ),
     "7.9.3 any map will do": ([(Kept, "_is_later", always(True))], "a_router_before_has_an_older_map", "G2"),
     "7.9.4 no other router keeps it": (
-        [(Keeper, "look", nobody_keeps)],
+        [(Membership, "choose_keeper", nobody_keeps)],
         "released_by_its_client_and_not_settled",
         "G2",
     ),

@@ -262,7 +262,7 @@ class Net:
         links = [link for core in self.cores.values() for a in core.addresses.values() for link in a.kept.links]
         return (
             len(self.cores) == len(self.names)
-            and all(core.established for core in self.cores.values())
+            and all(core.recovery.established for core in self.cores.values())
             and all(client.ready and self._is_leased(client) for client in self.clients.values())
             and not any((link.whole and link.kept.items) or link.acknowledged < link.kept.number for link in links)
             and all(self._knows(core, link) for core in self.cores.values() for link in links)
@@ -288,7 +288,7 @@ class Net:
         left += [f"{a.name} {a.unsettled}, sent {a.sent}" for a in self.amqp.values() if a.is_unfinished]
         left += [f"{s.name} holds {s.held}" for s in [*self.subscribers, *self.members] if s.held]
         for name, core in self.cores.items():
-            left += [f"{name}: {core.payload_bytes} bytes"] if core.payload_bytes else []
+            left += [f"{name}: {core.memory.payload_bytes} bytes"] if core.memory.payload_bytes else []
             for address in core.addresses.values():
                 left += [f"{name}: {link.name} {link.kept.items}" for link in address.kept.links if link.kept.items]
                 left += [f"{name}: a settlement is not complete"] if address.completion else []

@@ -217,7 +217,7 @@ class Run:
     def declared_dead(self, name: str) -> bool:
         """Whether all other routers have declared it dead, so that passing time concerns only this router."""
         w = self.world
-        known = any(name in site.router.core.up for site in w.sites.values() if site is not None)
+        known = any(name in site.router.core.members.up for site in w.sites.values() if site is not None)
         return not (known or w.has_unread()) and not any(
             pipe.c_open and (pipe.r2c or pipe.c2r or not pipe.r_open or not w.reads(pipe)) for pipe in w.pipes.values()
         )
@@ -308,7 +308,7 @@ class Run:
         return (
             session is not None
             and session.up
-            and peer in site.router.core.up
+            and peer in site.router.core.members.up
             and not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[peer])
         )
 
@@ -471,7 +471,7 @@ class Run:
 
     def apart(self) -> Iterator[str]:
         """Routers that are not in session yet: until then, a subscriber may not know what it missed."""
-        up = {name: site.router.core.up for name, site in self.world.sites.items() if site is not None}
+        up = {name: site.router.core.members.up for name, site in self.world.sites.items() if site is not None}
         return (f"{x} is not in session with {y}" for x in up for y in up if x != y and y not in up[x])
 
     def sees_all(self, subscriber: str) -> bool:

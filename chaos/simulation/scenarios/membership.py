@@ -56,7 +56,7 @@ def accepted_by_one_who_has_left(world: Worlds) -> None:
     s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "A").step("restart", "A").run()
     s.pass_time(1.5).attach("p0@A")
     s.send("p0").run()
-    assert not s.w.site("A").router.core.established
+    assert not s.w.site("A").router.core.recovery.established
     s.step("close", "s0").run()
     assert s.w.publisher("p0").unsettled
     s.finish()
@@ -67,16 +67,16 @@ def no_acknowledgement_though_there_is_a_path(world: Worlds) -> None:
     answers S (protocol 3.2)."""
     s = Schedule(world("AB", [P()], [S()], heartbeat_s=1.0)).up()
     to_b, _ = s.w.trunks["A", "B"]
-    take = to_b._take_messages
-    to_b._take_messages = lambda parts, now: take([], now)
-    to_b.queue_open = lambda key, packet: None
+    outgoing, take = to_b.outgoing, to_b.outgoing.take_messages
+    outgoing.take_messages = lambda parts, ready, now: take([], ready, now)
+    outgoing.queue_open = lambda key, packet: None
     s.attach("s0@A")
     assert not s.w.subscriber("s0").confirmed
     s.pass_time(10.0)
     s.run()
     if not s.w.subscriber("s0").confirmed:
         raise Violation("G4 never answered: S, as its router waits for one that does not acknowledge")
-    del to_b._take_messages, to_b.queue_open
+    del outgoing.take_messages, outgoing.queue_open
     s.pass_time(10.0)
     s.attach("p0@B")
     s.send("p0").finish()
@@ -96,7 +96,7 @@ def who_was_to_be_waited_for_is_gone(world: Worlds) -> None:
     """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4)."""
     s = _subscribed_behind_the_back_of(world)
     s.step("crash", "A").attach("p0@C")
-    assert s.w.site("C").router.core.established  # no need to wait until everybody's subscriptions have expired
+    assert s.w.site("C").router.core.recovery.established  # without waiting for subscriptions to expire
     s.send("p0").attach("s0@B").finish()
 
 
@@ -107,7 +107,7 @@ def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
     s.step("restart", "A").attach("p0@C")
     s.send("p0").run()
     s.release().attach("s0@B")
-    assert s.w.site("C").router.core.established
+    assert s.w.site("C").router.core.recovery.established
     s.finish()
 
 

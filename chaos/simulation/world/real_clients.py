@@ -147,9 +147,8 @@ class RealClient(Client, Listener):
         world = self.world
         if any(each.client is self and each.r_open and each is not pipe for each in world.pipes.values()):
             return False
-        together = all(
-            site is not None and len(site.router.core.up) + 1 == len(world.names) for site in world.sites.values()
-        )
+        sites = world.sites.values()
+        together = all(site is not None and len(site.router.core.members.up) + 1 == len(sites) for site in sites)
         return together and not world.has_unread()
 
     def receive(self, data: bytes) -> None:

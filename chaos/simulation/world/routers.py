@@ -255,10 +255,10 @@ class Routers:
             there = tuple([p for p in peers if not inbox[p] or not comes_and_goes(inbox[p])])
             if there:
                 site.network.send(there, data)
-        if not router.dirty and not router.deferred_output:
+        if not router.turn.dirty and not router.turn.deferred_output:
             return
         by_server = self.by_server
-        for connection in (*router.take_dirty(), *router.deferred_output):
+        for connection in (*router.take_dirty(), *router.turn.deferred_output):
             pipe = by_server.get(connection)
             if pipe is None or not pipe.r_open:
                 continue

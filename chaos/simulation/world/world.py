@@ -325,8 +325,8 @@ class World(Routers):
     @staticmethod
     def router_left_over(router: Router) -> list[str]:
         core = router.core
-        left = [] if core.established else ["not established"]
-        sizes = {"deferred": core.deferred, "payload_bytes": core.payload_bytes}
+        left = [] if core.recovery.established else ["not established"]
+        sizes = {"deferred": core.recovery.deferred, "payload_bytes": core.memory.payload_bytes}
         left += [f"{size} {what}" for what, size in sizes.items() if size]
         for name, address in sorted(core.addresses.items()):  # `of_all` would take longer
             records, deliveries = address.records.status(), address.deliveries.status()
@@ -357,12 +357,12 @@ class World(Routers):
             or address.publishers.entries
             or not address.subscriptions.entries
         ]
-        if core.payload_bytes or core.publishers or core.subscribers:
-            left.append(f"{core.payload_bytes} bytes, {core.publishers}, {core.subscribers}")
+        if core.memory.payload_bytes or core.publishers or core.subscribers:
+            left.append(f"{core.memory.payload_bytes} bytes, {core.publishers}, {core.subscribers}")
         held = {
-            "at most once": core.presettled_bytes,
-            "incomplete": router.incomplete_bytes,
-            "unread": router.unread_bytes,
+            "at most once": core.memory.presettled_bytes,
+            "incomplete": router.buffers.incomplete_bytes,
+            "unread": router.buffers.unread_bytes,
         }
         left += [f"{size} bytes {what}" for what, size in held.items() if size]
         if core.map_parts:

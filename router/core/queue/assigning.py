@@ -64,7 +64,7 @@ class Assigning:
         if grant.round != message.round:
             grant.begin(message.round)
         grant.limit = message.limit
-        self.queue.core.touch(self.queue.address)
+        self.queue.core.agenda.touch(self.queue.address)
 
     def stop(self, entry: SubscriptionEntry, number: int) -> None:
         """Something has come back for lack of credit: the order would be lost if more were assigned before all of the
@@ -73,7 +73,7 @@ class Assigning:
         if grant is not None and grant.round == number and not grant.stopped:
             grant.stopped = True
             grant.limit = grant.used
-            self.queue.core.send_to(grant.home, m.Stopped(self.queue.address.name, entry.name, entry.term, number))
+            self.queue.core.post.send_to(grant.home, m.Stopped(self.queue.address.name, entry.name, entry.term, number))
 
     def grant_of(self, entry: SubscriptionEntry) -> ConsumerGrant | None:
         grant = self.grants.get(entry)
@@ -176,6 +176,6 @@ class Assigning:
     def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
         if len(entries) == 1:
             return entries[:]
-        costs = [self.queue.core.cost(each.home or "") for each in entries]
+        costs = [self.queue.core.owner.cost(each.home or "") for each in entries]
         least = min(costs)
         return [each for each, cost in zip(entries, costs, strict=True) if cost == least]

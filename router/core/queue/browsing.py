@@ -65,7 +65,7 @@ class Browsing:
                 continue
             browser.asked = True
             position = browser.cursors.get(router, 0)
-            self.core.send_to(router, m.Browse(self.address.name, browser.number, position, most))
+            self.core.post.send_to(router, m.Browse(self.address.name, browser.number, position, most))
         if not browser.left:
             browser.port.seen_all()
 
@@ -93,7 +93,7 @@ class Browsing:
             size += len(payload)
             position = at + 1
         answer = m.Browsed(name, message.number, position, last, message_format, tags, payloads)
-        self.core.send_to(sender, answer)
+        self.core.post.send_to(sender, answer)
 
     def on_browsed(self, sender: str, message: m.Browsed) -> None:
         for browser in list(self.browsers.values()):

@@ -49,7 +49,7 @@ class Credit:
 
     def changed(self, consumer: Subscriber) -> None:
         self.to_tell[consumer] = None
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def forget(self, consumer: Subscriber) -> None:
         self.grants.pop(consumer, None)
@@ -97,7 +97,7 @@ class Credit:
                 if grant.left < share and (grant.left <= share // 2 or not grant.left):
                     grant.limit = grant.used + share
                     name = self.address.name
-                    self.core.send_to(home, m.Credit(name, consumer.name, consumer.term, grant.round, grant.limit))
+                    self.core.post.send_to(home, m.Credit(name, consumer.name, consumer.term, grant.round, grant.limit))
 
     def _has_enough(self, consumer: Subscriber) -> bool:
         """Says whether no ingress has used half of the largest share that it could be told now."""

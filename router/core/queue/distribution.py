@@ -118,7 +118,7 @@ class QueueDistribution(Distribution):
             self._let_go(publisher, entry, named)
         if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
-            self.core.send_to(sender, m.SettleTags(name, publisher_id, term, over))
+            self.core.post.send_to(sender, m.SettleTags(name, publisher_id, term, over))
 
     def _pass_over(
         self, publisher: Publisher, name: m.SubscriptionName, term: Term, position: int, message_format: int
@@ -142,11 +142,11 @@ class QueueDistribution(Distribution):
     def spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
         """A new record is free. One that is sent again is its holder's, or that of all who may hold it
         (protocol 16.4)."""
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
         if not batch.message_format:
             if self.address.config.expire:
                 self.expiring.note(start, batch.payloads)
-            for i, kind in self.core.kinds_of(batch.payloads, self.address.config.priority).items():
+            for i, kind in self.core.owner.kinds_of(batch.payloads, self.address.config.priority).items():
                 self.free.note(start + i, kind)
         doubt = self.doubts.of[publisher]
         unknown = publisher.resending.unknown
@@ -192,7 +192,7 @@ class QueueDistribution(Distribution):
         """Returns the entries of a SYNC, which asks the consumer what it holds: the tags of all records, by which
         deliveries get their positions (protocol 16.4)."""
         self.doubts.of[publisher].unheard[entry] = None
-        self.core.touch(self.address)  # there may be something for it
+        self.core.agenda.touch(self.address)  # there may be something for it
         return [
             m.Entries(start, message_format, self.log.tags(start, stop), [None] * (stop - start), [])
             for first, last in publisher.sent.live
@@ -249,7 +249,7 @@ class QueueDistribution(Distribution):
         for start, stop in ranges:
             self.free.add(start, stop)
             self.doubted.remove(start, stop)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     # ---------------------------------------------------------------------------------------------------- assignment
 
@@ -290,7 +290,7 @@ class QueueDistribution(Distribution):
         assert entry.home is not None
         self._reach(entry.home)
         payloads = [payload or b"" for payload in self.log.payloads(start, stop)]
-        self.core.send_to(
+        self.core.post.send_to(
             entry.home,
             m.Assign(
                 self.address.name, publisher.publisher_id, publisher.term, entry.name, entry.term,
@@ -388,7 +388,7 @@ class QueueDistribution(Distribution):
         nobody = not self.subscriptions and self.address.config.no_subscribers == "release"
         if nobody and self.core.may_accept(self.address):
             self.records.release(list(self.free.positions))
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def unawait(self, start: int, stop: int) -> None:
         """They are settled before a consumer has accepted them."""
@@ -411,8 +411,8 @@ class QueueDistribution(Distribution):
         if entry.owed:
             self.records.owing[entry] = None
         self.doubts.entered(entry)
-        for topic in self.core.shares.topics_of(self.address.name):
-            found = self.core.known.get(topic)
+        for topic in self.core.owner.shares.topics_of(self.address.name):
+            found = self.core.addresses.get(topic)
             if found is not None:
                 found.feed_late(self.address.name)
 

@@ -23,12 +23,12 @@ class Expiring:
     def note(self, start: int, payloads: list[bytes]) -> None:
         """New records of message-format 0."""
         for position, payload in enumerate(payloads, start):
-            ends_at = self.core.ends_at(payload)
+            ends_at = self.core.owner.ends_at(payload)
             if ends_at is not None:
                 heappush(self._times, (ends_at, position))
                 if self._times[0] == (ends_at, position):
                     self._look_at = self._due(ends_at)
-                    self.core.due(self._look_at, self.queue.address)
+                    self.core.agenda.due(self._look_at, self.queue.address)
 
     def tick(self) -> None:
         """What is free and over counts as accepted. What a consumer may hold is its own to decide."""

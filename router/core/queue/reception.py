@@ -85,14 +85,14 @@ class QueueReception(Reception):
 
     def homes_changed(self) -> None:
         self.credit.homes_changed = True
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def link_gone(self, subscriber: Subscriber) -> None:
         """Its deliveries are its own: nobody else here owes an answer for them (protocol 16.6)."""
         self.credit.forget(subscriber)
         for start, stop in [*subscriber.owes.take(), *subscriber.sent.unsettled.take()]:
             for run, low, high in self.log.runs.pieces(start, stop):
-                self.core.payload_bytes -= self.log.forget(run, run.start + low, run.start + high)
+                self.log.forget(run, run.start + low, run.start + high)
         assert not count(self.log.open.overlap(0, self.log.end)) or self.subscribers
 
     def remember_accepted(self, subscriber: Subscriber) -> None:
@@ -187,8 +187,6 @@ class QueueReception(Reception):
             low, high = self.log.append(sender, part)
             if self.core.now >= self.deliveries.arrived_at.next_mark_s:
                 self.deliveries.arrived_at.note(low, self.core.now)
-            if sender != self.core.name:
-                self.core.payload_bytes += self.log.segments.size(low, high)
             consumer.owes.add(low, high)
         else:  # it was another's before
             for i, tag in enumerate(tags):
@@ -196,14 +194,14 @@ class QueueReception(Reception):
 
     def _note_groups(self, consumer: Subscriber, payloads: list[bytes]) -> None:
         """Every router is told of a group that the consumer has from now on (protocol 16.9)."""
-        groups = {kind.group for kind in self.core.kinds_of(payloads, False).values() if kind.group is not None}
+        groups = {kind.group for kind in self.core.owner.kinds_of(payloads, False).values() if kind.group is not None}
         if not groups:
             return
         entry = self.address.known_subscriptions[consumer.name]
         data = added(entry.data, data_of(groups))
         if data != entry.data:
             entry.data = data  # what comes before the message to oneself has it already
-            self.core.broadcast(m.Note(self.address.name, consumer.name, consumer.term, data))
+            self.core.post.broadcast(m.Note(self.address.name, consumer.name, consumer.term, data))
 
     def _take_failed(
         self, consumer: Subscriber, sender: str, position: int, tag: bytes, payload: bytes, message: m.Assign
@@ -224,7 +222,7 @@ class QueueReception(Reception):
         held = [tag for tag, delivery in known.items() if delivery.state is not State.DECLINED]
         name, unproven = self.address.name, self.credit.is_unproven(consumer)
         hold = m.Hold(name, publisher_id, term, consumer.name, consumer.term, held, declined, unproven)
-        self.core.send_to(ingress, hold)
+        self.core.post.send_to(ingress, hold)
 
     def take_entries(self, subscriber: Subscriber, sender: str, message: m.Sync) -> None:
         """Entries have no tokens: what the consumer holds is bound to its position, and the ingress is told what that
@@ -270,7 +268,7 @@ class QueueReception(Reception):
             each.remove(start, stop)
         for run, low, high in self.log.runs.pieces(start, stop):
             self._return(run.ingress, subscriber, run.position + low, run.position + high, why)
-            self.core.payload_bytes -= self.log.forget(run, run.start + low, run.start + high)
+            self.log.forget(run, run.start + low, run.start + high)
             for position in range(run.position + low, run.position + high) if declined else ():
                 self._decline(subscriber, declined.pop(0), run.ingress, position)
 
@@ -301,7 +299,7 @@ class QueueReception(Reception):
     def _return(self, ingress: str, subscriber: Subscriber, start: int, stop: int, why: m.Why) -> None:
         key = (ingress, subscriber.name, subscriber.term)
         self._returns.setdefault(key, []).append((start, stop, int(why)))
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
         """The consumer has accepted: nobody else has to (protocol 16.5)."""
@@ -311,7 +309,7 @@ class QueueReception(Reception):
         for ingress, told in self.deliveries.accepted(ranges):
             key = ingress, subscriber.name, subscriber.term
             self.deliveries.sync_accepts.setdefault(key, []).extend(told)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def flush(self) -> None:
         self.deliveries.tell_accepted()
@@ -321,8 +319,8 @@ class QueueReception(Reception):
             grants = self.credit.grants[consumer] if consumer is not None and consumer.term == term else {}
             grant = grants.get(ingress)
             number = grant.round if grant is not None and grant.stopped else 0
-            self.core.send_to(ingress, m.Return(self.address.name, name, term, number, ranges))
+            self.core.post.send_to(ingress, m.Return(self.address.name, name, term, number, ranges))
 
     def check_invariants(self) -> None:
         assert self.credit.grants.keys() <= {*self.subscribers.values()}
-        assert all(ingress == self.core.name or ingress in self.core.up for ingress, _, _ in self._returns)
+        assert all(ingress == self.core.name or ingress in self.core.members.up for ingress, _, _ in self._returns)

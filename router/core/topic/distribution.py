@@ -47,7 +47,7 @@ class TopicDistribution(Distribution):
             data = Data(
                 name, publisher.publisher_id, publisher.term, start, form, False, batch.tags, batch.payloads, is_open
             )
-            self.core.multicast(publisher.coverage.destinations, data)
+            self.core.post.multicast(publisher.coverage.destinations, data)
         elif not publisher.coverage.uncovered:
             self.check([(start, stop)])
 
@@ -75,7 +75,7 @@ class TopicDistribution(Distribution):
         """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been
         removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
         for sending in self.records.large.values():
-            self.core.window_changed(sending.publisher)
+            self.core.agenda.window_changed(sending.publisher)
         if not ranges or not self.core.may_accept(self.address):
             return
         if self.feeds.late:

@@ -71,15 +71,12 @@ class TopicReception(Reception):
         if not self.subscribers:  # protocol 6.2: nobody has to accept
             accepted = (message.position, message.position + len(message.tags), 0)
             self.deliveries.accepts.setdefault(sender, []).append(accepted)
-            self.core.touch(self.address)
+            self.core.agenda.touch(self.address)
             return
         start, stop = self.log.append(sender, message)
         if self.core.now >= self.deliveries.arrived_at.next_mark_s:
             self.deliveries.arrived_at.note(start, self.core.now)
-        if sender != self.core.name and not message.open:
-            self.core.payload_bytes += sum(map(len, message.payloads))
         if message.open:
-            self.core.payload_bytes += self.log.bodies[start].held
             self.moved(self.log.bodies[start])
             for subscriber in self.subscribers.values():
                 if subscriber.passage is None:
@@ -243,7 +240,7 @@ class TopicReception(Reception):
             ring.rotate(-1)
         for ingress, told in self.deliveries.accepted(left):
             self.deliveries.accepts.setdefault(ingress, []).extend(told)
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def flush(self) -> None:
         """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
@@ -258,7 +255,7 @@ class TopicReception(Reception):
             accepts, deliveries.accepts = deliveries.accepts, {}
             for ingress, pending in accepts.items():
                 ranges = pending if len(pending) == 1 else gathered(pending)
-                self.core.send_to(ingress, Accept(self.address.name, ranges))
+                self.core.post.send_to(ingress, Accept(self.address.name, ranges))
         if deliveries.sync_accepts:
             deliveries.tell_accepted()
 
@@ -268,9 +265,8 @@ class TopicReception(Reception):
             body = self.log.bodies.get(position)
             if body is None:
                 continue
-            body.add(message.payload, message.last)
+            self.log.add_part(body, message.payload, message.last)
             self.moved(body)
-            self.core.payload_bytes += len(message.payload)
             for subscriber in list(self.subscribers.values()):
                 passage = subscriber.passage
                 if passage is None:
@@ -289,8 +285,8 @@ class TopicReception(Reception):
     def moved(self, body: Body) -> None:
         """More of a large delivery has come, or gone out."""
         body.moved_at = self.core.now
-        self.core.due(self.core.now + STREAM_IDLE_S, self.address)
-        self.core.touch(self.address)
+        self.core.agenda.due(self.core.now + STREAM_IDLE_S, self.address)
+        self.core.agenda.touch(self.address)
 
     def refuse_large(self, subscriber: Subscriber, position: int) -> None:
         """A large delivery that the subscription cannot take counts as rejected by it (protocol 6.12)."""
@@ -307,11 +303,11 @@ class TopicReception(Reception):
                 [each.passage.taken(position, body) for each in self.subscribers.values() if each.passage],
                 default=body.end,
             )
-            core.payload_bytes -= body.free(taken)
+            log.free_parts(body, taken)
             if taken > body.told:
                 body.told = taken
                 run = log.run_of(position)
-                core.send_to(run.ingress, m.Taken(self.address.name, run.position + position - run.start, taken))
+                core.post.send_to(run.ingress, m.Taken(self.address.name, run.position + position - run.start, taken))
             if body.complete and taken == body.end:
                 del log.bodies[position]
                 log.segments.free(position, position + 1)
@@ -344,12 +340,12 @@ class TopicReception(Reception):
         """The publisher of this large delivery has to send it again (protocol 6.12)."""
         run = self.log.run_of(position)
         term = self.publishers[run.publisher_id].term
-        self.core.send_to(run.ingress, m.Again(self.address.name, run.publisher_id, term))
+        self.core.post.send_to(run.ingress, m.Again(self.address.name, run.publisher_id, term))
 
     def give_up(self, subscriber: Subscriber, why: str) -> None:
         """Its link is detached at the end of this turn: others are being gone through."""
         self.given_up[subscriber] = why
-        self.core.touch(self.address)
+        self.core.agenda.touch(self.address)
 
     def check_invariants(self) -> None:
         if self._ring and self._ring_end == self.log.end:
