@@ -193,13 +193,13 @@ class World:
         self.clients: list[tuple[Client, Socket]] = []
         for server in self.servers:
             server._loop = cast(Any, self.loop)
-            server._sweep_timers()
+            server.sweep.look()
         self.trunks = [
             (Socket(NeighbourCarrier(near, far.name, None)), Socket(NeighbourCarrier(far, None, None)))
             for near, far in pairwise(self.servers)
         ]
         shares = Shares(self.loop.call_soon, self.loop.call_later)
-        while not all(server.router.core.established for server in self.servers):
+        while not all(server.router.core.recovery.established for server in self.servers):
             self.turn()
         for server, sends in ((self.servers[-1], False), (self.servers[0], True)):
             for topic in range(topics):

@@ -94,7 +94,7 @@ class RouterProcess:
             gc.freeze()  # what the start has made stays
             freezing = Freezing(self._server.router.population)
             gc.callbacks.append(freezing.collected)
-            self._server.looks.append(freezing.look)
+            self._server.sweep.looks.append(freezing.look)
         except OncewayError as error:
             self.notifier.status(str(error))
             raise

@@ -88,7 +88,7 @@ class Neighbours:
         for neighbour in sorted(wanted):
             if neighbour not in self._dialers:
                 self._dialers[neighbour] = Dialer(server, neighbour)
-            self._dialers[neighbour].dialing.dead_after_s = server.config.dead_after_s
+            self._dialers[neighbour].dialing.dead_after_s = server.router.config.dead_after_s
 
     def sign(self) -> None:
         """Something shows that the network is there: who is not connected is dialled now."""
@@ -109,7 +109,7 @@ class Dialer:
         self._server = server
         self._neighbour = neighbour
         self.dialing = Dialing(
-            server.time(), dead_after_s=server.config.dead_after_s, spread=lambda: server.rng.uniform(0.5, 1.0)
+            server.time(), dead_after_s=server.router.config.dead_after_s, spread=lambda: server.rng.uniform(0.5, 1.0)
         )
         self._limit: asyncio.Timeout | None = None  # of what is waited for now
         self._told: set[str] = set()  # why it cannot be reached

@@ -25,53 +25,37 @@ from amqp10.types import Symbol
 from interrouter.events import NetworkEvent, PeerMessage, PeerUp
 from interrouter.network import Hello, Network, Timers
 from mqtt import Reason
-from onceway.access.authentication import (
-    Authentication,
-    ClientSasl,
-    everybody,
-    groups_of,
-    logins_of,
-    rights_of,
-    users_gone,
-)
+from onceway.access.authentication import Authentication, groups_of, logins_of, rights_of, users_gone
 from onceway.access.network_key import read_trunk_key
 from onceway.base import waits
 from onceway.base.descriptors import Descriptors
-from onceway.base.heap import Trimming
-from onceway.base.websocket import ListenerWebSocket
-from onceway.serve.clients import FRAMES_AT_ONCE, ClientCarrier, Shares
+from onceway.serve.accepting import Accepting
+from onceway.serve.clients import ClientCarrier
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.strangers import Strangers
+from onceway.serve.sweeping import Sweep
 from onceway.serve.transport import Carried, Carrier
 from onceway.serve.turn_times import TurnTimes
 from onceway.topology import Topology
-from onceway.topology.listeners import BY_KEY
 from onceway.topology.said import configuration, in_force
 from router.config import Life
-from router.core.counters import Histogram, Measured
+from router.core.counters import Measured
 from router.core.messages import PeerProtocolError
-from router.links.draining import Place
+from router.links.offers import Place
 from router.mqtt.connection import MqttConnection
 from router.reporting import NO_LOG, Log
 from router.router import Router
 
 if TYPE_CHECKING:
-    from amqp10.sasl import Step
     from onceway.access.certificates import Validity
     from onceway.access.tls import ListenerContext
     from onceway.access.trunks import TrunkTls
     from router.links.client_connection import ClientConnection
-    from router.mqtt.connection import Authenticate
 
 T = TypeVar("T")
 
 FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
 MOST_READS: Final = 16  # of more sockets so many reads: what the first of them has brought does not wait for all others
-SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
-SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
-ALONE_S: Final = 1.0  # the same without clients: those of neighbours can wait
-EARLY_S: Final = 0.1  # so much earlier, where an idle process is awake for its heartbeats
-SWEPT: Final = 512  # and at how many at once: 10,000 take some 20 ms
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 ROUNDS: Final = 16  # exchanges between router and network in one turn
 NEIGHBOURS_S: Final = 0.005  # of a turn, after which what is left of other routers' input waits for the next
@@ -92,61 +76,51 @@ class RouterServer:
     ) -> None:
         self.topology = self.started_with = topology
         self.name = name
-        self.fresh = fresh
         self.in_hand: dict[str, object] | None = None  # when its last life ended
         self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
-        self.config = topology.router_config(name)
         self.rng = rng or random.Random(os.urandom(16))
-        self.incarnation = self.rng.getrandbits(64) or 1
         self.log = log
         self.clock = time.monotonic
         self.started = now = self.clock()
+        config, incarnation = topology.router_config(name), self.rng.getrandbits(64) or 1
         self.router = Router(
-            self.config,
-            Life(self.incarnation, now, fresh, recover_age_s),
+            config,
+            Life(incarnation, now, fresh, recover_age_s),
             wall_us=_wall_us,
             log=log,
             token=lambda: secrets.token_hex(16),
         )
         self._descriptors = self.router.admission.room = Descriptors(log)
-        self.router.set_failover(self._places())
+        self.router.offers.set_failover(self._places())
         costs = topology.neighbours(name)
         self.network = Network(
-            Hello(topology.network, name, self.incarnation),
+            Hello(topology.network, name, incarnation),
             costs,
             rng=self.rng,
             now=now,
             log=log,
-            timers=Timers(heartbeat_s=self.config.heartbeat_s, dead_after_s=self.config.dead_after_s),
+            timers=Timers(heartbeat_s=config.heartbeat_s, dead_after_s=config.dead_after_s),
         )
-        self.router.core.cost = self.network.routes.cost
+        self.router.core.owner.cost = self.network.routes.cost
         self._resumed_at = now
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
-        self._tls: ListenerContext | None = None  # of connections that are made from now on
         self.admin_tls: ListenerContext | None = None  # as its listener has it
-        self.authentication: Authentication | None = None
+        self.accepting = Accepting(self)
         self.neighbours = Neighbours(self)
-        self._carriers: dict[Carried, Carrier] = {}
+        self.carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
         self._turn_asked = False  # the loop will call _turn_if_due
         self._reads = 0  # since the last turn
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
-        self._sweep: asyncio.Handle | None = None
-        self._unswept: list[tuple[Carried, Carrier]] = []  # what is left of the connections to look at
-        self._to_sweep = 0  # how many they were
-        self._shares: Shares | None = None
+        self.sweep = Sweep(self)
         self.strangers = Strangers(self.call_soon, self.clock)
         self.stopping = False
-        self._trimming = Trimming()
-        self.looks: list[Callable[[], None]] = []  # what the process does now and then, between two turns
         self.stopped = False
         self._changed = asyncio.Event()
-        self.loop_lag = Histogram()
         self.turn_times = TurnTimes(log)
-        self._sweep_at = inf
 
     # --- life
 
@@ -160,30 +134,16 @@ class RouterServer:
         if the network's key cannot be read. tls: of
         the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
         trunks have no TLS."""
-        self._descriptors.check(self.config.limits.connections)
-        self.authentication = authentication
-        loop = self._loop = asyncio.get_running_loop()
-        place = self.topology.routers[self.name]
+        self._descriptors.check(self.router.config.limits.connections)
+        self.accepting.tls, self.accepting.authentication = tls, authentication
+        self._loop = asyncio.get_running_loop()
         self.neighbours.tls = trunk_tls
         self.network.login = read_trunk_key(self.topology, self.name)
         self._listeners.append(await self.neighbours.listen())
-        self._tls = tls
-        self._shares = Shares(loop.call_soon, loop.call_later, self.turn_times.histogram)
-        for scheme, (host, port) in place.for_clients().items():
-            accept = partial(self._accept, scheme, self._shares)
-            self._listeners.append(await waits.LISTEN(loop.create_server(accept, host, port, backlog=1024)))
+        self._listeners += await self.accepting.listen()
         self.neighbours.dial()
-        self._turn()
-        self._sweep_timers()
-
-    def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
-        tls = self._tls if BY_KEY[scheme].secure else None
-        spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
-        websocket = None
-        if BY_KEY[scheme].websocket:
-            hosts = self.hosts | (tls.names if tls is not None else frozenset())
-            websocket = ListenerWebSocket(spoken, self.topology.origins, hosts)
-        return ClientCarrier(self, shares, scheme, tls, websocket)
+        self.turn()
+        self.sweep.look()
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -202,11 +162,12 @@ class RouterServer:
         are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
         are gone, and those that have begun to log in where others may now. Nobody waits for what users that are gone
         have subscribed to, nor for what users may not receive any more."""
-        self._tls = tls or self._tls
+        accepting = self.accepting
+        accepting.tls = tls or accepting.tls
         self.neighbours.tls = trunk_tls or self.neighbours.tls
-        before, self.authentication = self.authentication, authentication
-        policies, gone = self.config.policies, users_gone(before, authentication)
-        carriers = self._carriers.values()
+        before, accepting.authentication = accepting.authentication, authentication
+        policies, gone = self.router.config.policies, users_gone(before, authentication)
+        carriers = self.carriers.values()
         with_token = {each.carried for each in carriers if each.login is not None and each.login.has_token}
         clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
         for connection in [each for each in clients if each.user in gone and each not in with_token]:
@@ -217,16 +178,16 @@ class RouterServer:
             users = authentication.users
             self.router.regroup({name: users.groups(name) for name in users.by_name}, with_token)
         self.topology = topology
-        self.config = config = topology.router_config(self.name)
+        config = topology.router_config(self.name)
         now = self.time()
         self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
         if rights_of(before, policies) != rights_of(authentication, config.policies):
             self.router.revoke(gone, partial(groups_of, authentication, config), with_token)
-        self.router.set_failover(self._places())
+        self.router.offers.set_failover(self._places())
         self.neighbours.dial()
-        self._turn()
+        self.turn()
 
     async def stop(self, drain_s: float = DRAIN_S) -> None:
         """Drains, unless no client is left, and ends. The connections to other routers are closed last."""
@@ -243,10 +204,10 @@ class RouterServer:
         for listener in self._listeners:
             listener.close()
         await self.neighbours.stop()
-        for handle in (self._timer, self._sweep):
-            if handle is not None:
-                handle.cancel()
-        for carrier in list(self._carriers.values()):
+        self.sweep.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        for carrier in list(self.carriers.values()):
             carrier.abort()
         # one turn in which the transports write their last bytes
         await asyncio.sleep(0)
@@ -259,7 +220,7 @@ class RouterServer:
         count = len(self.router.connections)
         self.log.info("drain_begins", "draining: {connections} connections", connections=count, within_s=within_s)
         self.router.start_drain(places, self.time(), within_s)
-        self._turn()
+        self.turn()
 
     def _places(self) -> list[Place]:
         """The other routers' listeners, as far as clients that are here get there."""
@@ -272,7 +233,7 @@ class RouterServer:
         self.router.enter(now)
         self.router.core.now = self.router.core.entered = now
         result = action(self.router)
-        self._turn()
+        self.turn()
         self.turn_times.ended(self.clock() - now, "what an operator has asked for")
         return result
 
@@ -284,14 +245,14 @@ class RouterServer:
                 connection.close(Reason.NOT_AUTHORIZED, why)
                 return
             connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), why))
-            router.failed[connection] = None
+            router.turn.failed[connection] = None
 
         self.operate(close)
 
     def undo_drain(self) -> None:
         self.log.info("drain_undone", "takes clients again")
         self.router.undo_drain(self.time())
-        self._turn()
+        self.turn()
 
     async def until_drained(self, within_s: float) -> None:
         """After `drain`: returns when no client is left, the time is over, or the drain is undone."""
@@ -318,22 +279,23 @@ class RouterServer:
     # What `onceway.operate.overview` reads.
 
     def summary(self) -> dict[str, Any]:
+        core, own = self.router.core, self.accepting.authentication
         return {
             **self.network.status(),
             **self.router.summary(),
-            "clients_waiting": len(self._shares or ()),
+            "clients_waiting": self.accepting.waiting,
             "name": self.name,
             "network": self.topology.network,
             "file": self.topology.file_digest,
             "broken_file": self.broken_file,
             "in_hand": self.in_hand,
             "certificates": self._certificates(),
-            "authentication": dict(self.authentication.guesses.counts) if self.authentication is not None else {},
+            "authentication": dict(own.guesses.counts) if own is not None else {},
             "pid": os.getpid(),
-            "incarnation": f"{self.incarnation:016x}",
+            "incarnation": f"{core.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),
-            "started_fresh": self.fresh,
-            "ready_when_isolated": self.config.ready_when_isolated,
+            "started_fresh": core.startup.fresh,
+            "ready_when_isolated": self.router.config.ready_when_isolated,
         }
 
     @property
@@ -370,7 +332,7 @@ class RouterServer:
     def contexts(self) -> tuple[ListenerContext | None, ...]:
         """Of its listeners: for clients, readers of its admin listener, and routers."""
         trunks = self.neighbours.tls
-        return self._tls, self.admin_tls, trunks.listens if trunks is not None else None
+        return self.accepting.tls, self.admin_tls, trunks.listens if trunks is not None else None
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)
@@ -384,7 +346,7 @@ class RouterServer:
     def measured(self) -> Measured:
         counters, now = self.router.core.counters, self.clock()
         lost_s = {key: now - at for key, at in counters.lost.items()}
-        return Measured(counters.by_label, self.loop_lag, self.turn_times.histogram, lost_s)
+        return Measured(counters.by_label, self.sweep.loop_lag, self.turn_times.histogram, lost_s)
 
     def status(self) -> dict[str, Any]:
         """All of it at once: for tests, and routers with few addresses."""
@@ -397,7 +359,7 @@ class RouterServer:
         is read."""
         now = time.monotonic()
         network = self.network
-        if now - network.looked_at > network.pause_s:
+        if now - network.looked_at > network.heartbeats.pause_s:
             network.look(now)
             if network.resumed_at > self._resumed_at:
                 self._resumed_at = network.resumed_at
@@ -408,8 +370,8 @@ class RouterServer:
         self._reads += 1
         if self._loop is None:
             return
-        if len(self._carriers) <= FEW_SOCKETS or self._reads >= MOST_READS:
-            self._turn()
+        if len(self.carriers) <= FEW_SOCKETS or self._reads >= MOST_READS:
+            self.turn()
         elif not self._turn_due:
             self._turn_soon()
 
@@ -423,67 +385,23 @@ class RouterServer:
                 trunk.certified = frozenset()
             carried = trunk
         else:
-            carried = self._connect_client(cast(ClientCarrier, carrier))
-            if self._sweep is not None and self._sweep_at > self.time() + SWEEP_S:
-                self._sweep.cancel()
-                self._sweep_in(SWEEP_S)
-        self._carriers[carried] = carrier
+            carried = self.accepting.connect(cast(ClientCarrier, carrier))
+            self.sweep.client_came(self.time())
+        self.carriers[carried] = carrier
         self._turn_soon()
         return carried
-
-    def _connect_client(self, carrier: ClientCarrier) -> Carried:
-        now, scheme, own = self.time(), carrier.scheme, self.authentication
-        if BY_KEY[scheme].protocol == "MQTT":
-            return self._connect_mqtt(carrier)
-        if own is None:
-            connection = self.router.connect(now, carrier.peer, scheme=scheme)
-            connection.connection.reader.budget = FRAMES_AT_ONCE
-            carrier.client = connection
-            return connection
-
-        def later(step: Step) -> None:
-            now = self.time()
-            self.router.border.input(connection, connection.authenticated, step, now)
-            carrier.go_on()
-            self.after_read()
-            carrier.took(self.clock() - now, "a login")
-
-        carrier.login = sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
-        connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
-        connection.connection.reader.budget = FRAMES_AT_ONCE
-        carrier.client = connection
-        return connection
 
     def speaks_mqtt(self, carrier: ClientCarrier) -> None:
         """The client of a WebSocket has asked for MQTT."""
         if carrier.carried is not None:
-            del self._carriers[carrier.carried]
+            del self.carriers[carrier.carried]
             carrier.carried.receive_eof(self.time())
-            carrier.carried = self._connect_mqtt(carrier)
-            self._carriers[carrier.carried] = carrier
-
-    def _connect_mqtt(self, carrier: ClientCarrier) -> MqttConnection:
-        own = self.authentication
-        authenticate: Authenticate = everybody
-        if own is not None:
-
-            def later(step: Step) -> None:
-                now = self.time()
-                self.router.border.input(connection, connection.authenticated, step, now)
-                self.after_read()
-                carrier.took(self.clock() - now, "a login")
-
-            carrier.login = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
-            authenticate = carrier.login.by_password
-        connection = self.router.connect_mqtt(
-            self.time(), carrier.peer, secure=carrier.tls is not None, authenticate=authenticate
-        )
-        carrier.client = connection
-        return connection
+            carrier.carried = self.accepting.connect_mqtt(carrier)
+            self.carriers[carrier.carried] = carrier
 
     def connection_lost(self, carrier: Carrier) -> None:
         if carrier.carried is not None:
-            self._carriers.pop(carrier.carried, None)
+            self.carriers.pop(carrier.carried, None)
         self._changed.set()
 
     def stranger_refused(self, peer: str, reason: str) -> None:
@@ -498,9 +416,13 @@ class RouterServer:
 
     # --- turns
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None
-        self._loop.call_soon(callback)
+        return self._loop
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.loop.call_soon(callback)
 
     def _turn_soon(self) -> None:
         if not self._turn_due and self._loop is not None and not self.stopped:
@@ -513,17 +435,17 @@ class RouterServer:
         self._turn_asked = False
         if self._turn_due:
             began = self.clock()
-            self._turn()
+            self.turn()
             self.turn_times.ended(self.clock() - began, "what all have caused was written")
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Flushes the pending output of all handlers, then writes the sockets."""
         self._turn_due, self._reads = False, 0
-        router, network, carriers = self.router, self.network, self._carriers
+        router, network, carriers = self.router, self.network, self.carriers
         now = self.time()
         for done in range(ROUNDS):
             router.flush(now)
-            if router.must_send:
+            if router.turn.must_send:
                 for peers, message in router.take_messages():
                     network.send(peers, message)
             if not network.flush(now):
@@ -589,9 +511,7 @@ class RouterServer:
             return  # the timer compares again when it fires: most deadlines move before they are due
         if heartbeats.followed:
             heartbeats.timer_set()
-            if self._sweep is not None and self._sweep_at - now < EARLY_S:
-                self._sweep.cancel()
-                self._sweep = self._loop.call_soon(self._sweep_timers)
+            self.sweep.awake(now)
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
@@ -602,43 +522,8 @@ class RouterServer:
         now = self.time()
         self.network.tick(now)
         self.router.tick(now)
-        self._turn()
+        self.turn()
         self.turn_times.ended(self.clock() - now, "timers of the network and of addresses")
-
-    def _sweep_timers(self) -> None:
-        """Connections' own deadlines are seconds away. Checking them four times a second costs less than a timer for
-        each that moves with every read. One that nothing was written to since it was looked at last is left until its
-        deadline then. Where many are looked at, they take turns, so that no message waits for all."""
-        assert self._loop is not None
-        now = self.time()
-        if self._sweep_at < now:
-            self.loop_lag.observe(now - self._sweep_at, 1)
-        due = False
-        some = self._unswept
-        if not some:
-            some = [each for each in self._carriers.items() if each[1].look_at <= now]
-            self._to_sweep = len(some)
-        self._unswept = some[SWEPT:]
-        for carried, carrier in some[:SWEPT]:
-            carrier.excuse(now)
-            deadline = carried.next_deadline()
-            carrier.look_at = inf if deadline is None else deadline
-            if deadline is not None and deadline <= now:
-                carried.handle_timer(now)
-                due = True
-        if due:
-            self._turn()
-        for look in self.looks:
-            look()
-        self._trimming.look(self.router.held_bytes, now)
-        self.turn_times.ended(self.clock() - now, "timers of connections, and memory that is given back")
-        alone = not self.router.connections and not self.router.mqtt.connections
-        self._sweep_in((ALONE_S if alone else SWEEP_S) * min(SWEPT / max(self._to_sweep, 1), 1.0))
-
-    def _sweep_in(self, pause: float) -> None:
-        assert self._loop is not None
-        self._sweep_at = self.time() + pause
-        self._sweep = self._loop.call_later(pause, self._sweep_timers)
 
     def _all_acknowledged(self) -> bool:
         """The peers have acknowledged every message, the last ones included."""

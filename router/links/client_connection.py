@@ -100,7 +100,7 @@ class ClientConnection(BaseConnection):
     def receive_data(self, data: bytes, now: float) -> None:
         """Call it, and `authenticated`, through `Border.input`."""
         router = self.router
-        if router.watching:
+        if router.turn.watching:
             router.enter(now)
         router.now = now
         while self.steps is not None:

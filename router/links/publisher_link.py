@@ -148,7 +148,7 @@ class PublisherLink:
         self.link.dispose(first_id, last_id, state, settled)
         if self.proof.open:
             self.proof.outcome(first_id, last_id)
-        connection.router.dirty[connection] = None
+        connection.router.turn.dirty[connection] = None
 
     def answer_map_part(self) -> None:
         remote = self.link.remote_attach

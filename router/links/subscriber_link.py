@@ -428,7 +428,7 @@ class SubscriberLink:
         self._allowance -= count
         if self._allowance <= 0:
             self.connection.wait_for_output(self)
-        self.connection.router.dirty[self.connection] = None
+        self.connection.router.turn.dirty[self.connection] = None
 
     def _mark_detached(self) -> None:
         self.detached = True

@@ -107,7 +107,7 @@ def test_a_turn_ends_after_a_part_of_what_neighbours_have_sent(
     monkeypatch.setattr(server.router, "peer_message", handle)
     sent = [b"%d" % n for n in range(1000)]
     server.network.sessions.events += [PeerMessage("b", data) for data in sent]
-    server._turn()
+    server.turn()
     turns = [len(handled)]
     for _ in range(len(sent)):
         if len(handled) == len(sent):

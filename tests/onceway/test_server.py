@@ -21,7 +21,8 @@ from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.serve.neighbours import NeighbourCarrier
-from onceway.serve.server import ALONE_S, DRAIN_S, MOST_READS, SWEPT, RouterServer
+from onceway.serve.server import DRAIN_S, MOST_READS, RouterServer
+from onceway.serve.sweeping import ALONE_S, SWEPT
 from onceway.serve.transport import HIGH_WATER
 from router.links.base import OUTPUT_LIMIT
 from tests.live import free_port
@@ -119,7 +120,9 @@ async def running(*names: str) -> AsyncIterator[list[RouterServer]]:
     servers = [RouterServer(loaded, name, fresh=True) for name in names]
     for server in servers:
         await server.start()
-    await until(lambda: all(server.router.core.established for server in servers), "the routers to be established")
+    await until(
+        lambda: all(server.router.core.recovery.established for server in servers), "the routers to be established"
+    )
     try:
         yield servers
     finally:
@@ -164,7 +167,7 @@ async def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
         publisher.flush()
         await until(lambda: subscriber.seen(Dispositions), "the settlement")
         assert subscriber.seen(Dispositions)[0].settled
-        await until(lambda: a.router.core.payload_bytes == 0, "the payload to be freed")
+        await until(lambda: a.router.core.memory.payload_bytes == 0, "the payload to be freed")
 
 
 async def test_three_routers_in_line_relay() -> None:
@@ -261,7 +264,7 @@ async def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_a
         trunk.abort()
         trunks = lambda: [c for c in a._carriers.values() if isinstance(c, NeighbourCarrier) and c.is_up]  # noqa: E731
         await until(lambda: trunks() and trunk not in trunks(), "another trunk")
-        await until(lambda: a.router.core.up and b.router.core.up, "the session")
+        await until(lambda: a.router.core.members.up and b.router.core.members.up, "the session")
 
 
 async def test_status_names_the_router_its_peers_and_its_addresses() -> None:
@@ -304,14 +307,14 @@ def test_the_timers_of_many_connections_are_looked_at_in_parts_and_as_often_as_t
     pauses = Pauses()
     server._loop = cast(Any, pauses)
     all_of_them = [Quiet() for _ in range(4 * SWEPT)]
-    server._carriers.update({cast(Any, each): cast(Any, each) for each in all_of_them})
+    server.carriers.update({cast(Any, each): cast(Any, each) for each in all_of_them})
     for turn in range(1, 5):
-        server._sweep_timers()
+        server.sweep.look()
         assert sum(each.looked for each in all_of_them) == turn * SWEPT
     assert all(each.looked == 1 for each in all_of_them)
     assert sum(pauses.asked) == ALONE_S
     all_of_them[7].look_at = 0.0  # as when something is written to it
-    server._sweep_timers()
+    server.sweep.look()
     assert sum(each.looked for each in all_of_them) == 4 * SWEPT + 1, "the others have no deadline"
 
 
@@ -319,16 +322,16 @@ def test_what_some_of_many_sockets_bring_is_passed_on_before_all_are_read() -> N
     server = RouterServer(make_topology("a"), "a", fresh=True)
     loop = Pauses()
     server._loop = cast(Any, loop)
-    server._carriers.update({cast(Any, each): cast(Any, each) for each in [Quiet() for _ in range(4 * MOST_READS)]})
+    server.carriers.update({cast(Any, each): cast(Any, each) for each in [Quiet() for _ in range(4 * MOST_READS)]})
     turns = 0
-    turn = server._turn
+    turn = server.turn
 
     def counted() -> None:
         nonlocal turns
         turns += 1
         turn()
 
-    server._turn = counted  # type: ignore[method-assign]
+    server.turn = counted  # type: ignore[method-assign]
     for _ in range(MOST_READS - 1):
         server.after_read()
     assert turns == 0

@@ -110,7 +110,7 @@ def test_sessions_of_one_user_leave_room_for_those_of_others() -> None:
     assert 24 <= sessions_of("one") <= 32
     assert attempt(world, "s3", "one") is Reason.SUCCESS  # it is there already
     assert 12 <= sessions_of("two") <= 16
-    held = world.router.core.holding
+    held = world.router.core.memory.holding
     assert held.by_user["one"] < 33 * SESSION
     assert held.by_user["two"] < 17 * SESSION
     world.pass_time(100)
@@ -127,7 +127,7 @@ def test_wills_and_filters_count_for_their_session() -> None:
     client = world.connect("s", step=Success("one"), properties=LASTING, clean_start=False)  # its will is over
     reasons = subscribe(client, *(f"a/{i}" for i in range(200)))
     assert set(reasons) == {Reason.GRANTED_QOS_2, Reason.QUOTA_EXCEEDED}
-    held = world.router.core.holding
+    held = world.router.core.memory.holding
     assert 3 * SESSION < held.by_user["one"] <= 12 * SESSION
     client.lose()
     world.pass_time(100)

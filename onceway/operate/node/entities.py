@@ -145,7 +145,7 @@ def _router(server: RouterServer) -> dict[str, Entity]:
     kept = {key: raw[key] for key in ATTRIBUTES["router"] if key in raw}
     counted = ("received", "delivered", "accepted", "rejected", "released")
     sums = {key: sum(getattr(each, key) for each in counters) for key in counted}
-    more = {"refused": raw["limits"]["refused"], "most_connections": server.config.limits.connections}
+    more = {"refused": raw["limits"]["refused"], "most_connections": server.router.config.limits.connections}
     return {server.name: {**kept, "state": state, "reason": reason, **sums, **more}}
 
 

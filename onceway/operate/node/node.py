@@ -85,7 +85,7 @@ class Node:
         rules = self._server.topology.admin
         if rules.lets_act(*who) or rules.allows(*who):
             return True
-        return not rules.closed and self._server.config.policies is None
+        return not rules.closed and self._server.router.config.policies is None
 
     def ask(self, request: Request) -> None:
         task = asyncio.create_task(self._answer_in_turn(request))  # of its own: the next is answered if this one fails
@@ -130,7 +130,7 @@ class Node:
 
     async def _on_node(self, operation: str, given: Mapping[str, Any], body: Any) -> Any:
         if operation == "GET-MGMT-NODES":
-            nodes = [f"amqp:/_topo/0/{name}/$management" for name in self._server.config.routers]
+            nodes = [f"amqp:/_topo/0/{name}/$management" for name in self._server.router.config.routers]
             return nodes if len(nodes) > 1 else []  # none but the one that is asked
         if operation == "GET-LOG":
             limit = _number(given, "limit")
@@ -244,7 +244,7 @@ class Node:
         def close(router: Router) -> None:
             for connection in found:
                 connection.close(Error(Symbol(CONNECTION_FORCED), "closed by the operator"))
-                router.failed[connection] = None
+                router.turn.failed[connection] = None
 
         self._server.operate(close)
 
