@@ -31,7 +31,7 @@ class Management:
     def __init__(self, server: RouterServer, log: Log, heart: Heart | None, state: Path | None) -> None:
         self._server = server
         self._log = log
-        access = Access(lambda: server.topology.admin, lambda: server.accepting.authentication, server.log)
+        access = Access(lambda: server.topology.admin, lambda: server.listening.authentication, server.log)
         self._admin = AdminServer(server, lambda: server.hosts, [access.check])
         self._console = Console(self._view, self._address)
         self._admin.more = self._console.routes()

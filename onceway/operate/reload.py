@@ -99,13 +99,13 @@ class ReloadRouter:
             if held != new:
                 self._contexts(new, NO_LOG)
             tls, admin, trunks = self._contexts(held, NO_LOG if dry_run else self._log)
-            clients = authentication.load(new, server.accepting.authentication)
+            clients = authentication.load(new, server.listening.authentication)
             check_private(authentication.secret_files(new))
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         read = Files((tls, admin, trunks.listens if trunks is not None else None), clients)
-        renewed = files.difference(Files(server.contexts, server.accepting.authentication), read)
-        known = out_of_reach(old, server.accepting.authentication)
+        renewed = files.difference(Files(server.contexts, server.listening.authentication), read)
+        known = out_of_reach(old, server.listening.authentication)
         warnings = [line for line in out_of_reach(new, clients) if line not in known]
         if not dry_run:
             server.reload(new, tls, clients, trunks)

@@ -29,8 +29,8 @@ from onceway.access.authentication import Authentication, groups_of, logins_of, 
 from onceway.access.network_key import read_trunk_key
 from onceway.base import waits
 from onceway.base.descriptors import Descriptors
-from onceway.serve.accepting import Accepting
 from onceway.serve.clients import ClientCarrier
+from onceway.serve.listening import Listening
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
 from onceway.serve.strangers import Strangers
 from onceway.serve.sweeping import Sweep
@@ -106,7 +106,7 @@ class RouterServer:
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
         self.admin_tls: ListenerContext | None = None  # as its listener has it
-        self.accepting = Accepting(self)
+        self.listening = Listening(self)
         self.neighbours = Neighbours(self)
         self.carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,12 +135,12 @@ class RouterServer:
         the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
         trunks have no TLS."""
         self._descriptors.check(self.router.config.limits.connections)
-        self.accepting.tls, self.accepting.authentication = tls, authentication
+        self.listening.tls, self.listening.authentication = tls, authentication
         self._loop = asyncio.get_running_loop()
         self.neighbours.tls = trunk_tls
         self.network.login = read_trunk_key(self.topology, self.name)
         self._listeners.append(await self.neighbours.listen())
-        self._listeners += await self.accepting.listen()
+        self._listeners += await self.listening.listen()
         self.neighbours.dial()
         self.turn()
         self.sweep.look()
@@ -162,10 +162,10 @@ class RouterServer:
         are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
         are gone, and those that have begun to log in where others may now. Nobody waits for what users that are gone
         have subscribed to, nor for what users may not receive any more."""
-        accepting = self.accepting
-        accepting.tls = tls or accepting.tls
+        listening = self.listening
+        listening.tls = tls or listening.tls
         self.neighbours.tls = trunk_tls or self.neighbours.tls
-        before, accepting.authentication = accepting.authentication, authentication
+        before, listening.authentication = listening.authentication, authentication
         policies, gone = self.router.config.policies, users_gone(before, authentication)
         carriers = self.carriers.values()
         with_token = {each.carried for each in carriers if each.login is not None and each.login.has_token}
@@ -279,11 +279,11 @@ class RouterServer:
     # What `onceway.operate.overview` reads.
 
     def summary(self) -> dict[str, Any]:
-        core, own = self.router.core, self.accepting.authentication
+        core, own = self.router.core, self.listening.authentication
         return {
             **self.network.status(),
             **self.router.summary(),
-            "clients_waiting": self.accepting.waiting,
+            "clients_waiting": self.listening.waiting,
             "name": self.name,
             "network": self.topology.network,
             "file": self.topology.file_digest,
@@ -332,7 +332,7 @@ class RouterServer:
     def contexts(self) -> tuple[ListenerContext | None, ...]:
         """Of its listeners: for clients, readers of its admin listener, and routers."""
         trunks = self.neighbours.tls
-        return self.accepting.tls, self.admin_tls, trunks.listens if trunks is not None else None
+        return self.listening.tls, self.admin_tls, trunks.listens if trunks is not None else None
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)
@@ -385,7 +385,7 @@ class RouterServer:
                 trunk.certified = frozenset()
             carried = trunk
         else:
-            carried = self.accepting.connect(cast(ClientCarrier, carrier))
+            carried = self.listening.connect(cast(ClientCarrier, carrier))
             self.sweep.client_came(self.time())
         self.carriers[carried] = carrier
         self._turn_soon()
@@ -396,7 +396,7 @@ class RouterServer:
         if carrier.carried is not None:
             del self.carriers[carrier.carried]
             carrier.carried.receive_eof(self.time())
-            carrier.carried = self.accepting.connect_mqtt(carrier)
+            carrier.carried = self.listening.connect_mqtt(carrier)
             self.carriers[carrier.carried] = carrier
 
     def connection_lost(self, carrier: Carrier) -> None:

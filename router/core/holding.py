@@ -44,7 +44,7 @@ class Holding:
         return self.total > self._limit
 
     def has_room(self, user: str, octets: int, own: int = 0) -> bool:
-        """Says whether this user may take so much more: together as much as all have left free (as `Core.fair_share`).
+        """Says whether this user may take so much more: together as much as all left free (as `Memory.fair_share`).
         own: what the connection takes that it is for: it may have half as much."""
         free = self._limit - self.total
         return octets <= 0 or (self.by_user.get(user, 0) + octets <= free and (own + octets) * SHARE_OF_USER <= free)

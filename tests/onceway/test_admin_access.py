@@ -128,7 +128,7 @@ def test_only_those_of_the_file_read_and_nobody_acts(tmp_path: Path) -> None:
             assert (await closed.get("/status", method="POST", **basic("alice", PASSWORD)))[0] == 405
             assert "onceway_state" in (await closed.get("/metrics", **basic("alice", PASSWORD)))[1]
 
-            own = closed.server.accepting.authentication
+            own = closed.server.listening.authentication
             assert own is not None
             for _ in range(MOST_OF_KNOWN + 1):  # one is forgotten meanwhile
                 own.guesses.failed("127.0.0.1:1", "alice", asyncio.get_running_loop().time())

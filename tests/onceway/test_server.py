@@ -194,7 +194,7 @@ async def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody
         sent, turns, quiet_since = 0, 0, time.monotonic()
 
         def held() -> list[Any]:
-            return [c.transport for c in a._carriers.values() if c.carried and c.carried.output_paused]  # type: ignore[attr-defined]
+            return [c.transport for c in a.carriers.values() if c.carried and c.carried.output_paused]  # type: ignore[attr-defined]
 
         # Until there is no more credit: time alone does not say so, of a loop that may stand still.
         while not held() or turns < 1_000 or time.monotonic() < quiet_since + 0.5:
@@ -205,7 +205,7 @@ async def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody
                 publisher.flush()
                 sent, turns, quiet_since = sent + 1, 0, time.monotonic()
             await asyncio.sleep(0)
-        assert sent * len(payload) < a.config.window_bytes + 2 * len(payload)
+        assert sent * len(payload) < a.router.config.window_bytes + 2 * len(payload)
         (transport,) = held()
         assert transport.get_write_buffer_size() <= HIGH_WATER + OUTPUT_LIMIT + 2 * len(payload)
         other = other_publisher.sender(address="other")
@@ -260,9 +260,9 @@ async def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_a
         while await reader.read(4096):
             pass
         writer.close()
-        (trunk,) = (c for c in a._carriers.values() if c.transport is not None)
+        (trunk,) = (c for c in a.carriers.values() if c.transport is not None)
         trunk.abort()
-        trunks = lambda: [c for c in a._carriers.values() if isinstance(c, NeighbourCarrier) and c.is_up]  # noqa: E731
+        trunks = lambda: [c for c in a.carriers.values() if isinstance(c, NeighbourCarrier) and c.is_up]  # noqa: E731
         await until(lambda: trunks() and trunk not in trunks(), "another trunk")
         await until(lambda: a.router.core.members.up and b.router.core.members.up, "the session")
 
@@ -271,7 +271,7 @@ async def test_status_names_the_router_its_peers_and_its_addresses() -> None:
     async with running("a", "b") as (a, _):
         status = a.status()
         assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
-        assert int(status["incarnation"], 16) == a.incarnation
+        assert int(status["incarnation"], 16) == a.router.core.incarnation
         assert status["established"]
         assert status["drain"] is None
 

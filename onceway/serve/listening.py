@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
 
 
-class Accepting:
+class Listening:
     """Of connections that are made from now on.
 
     Attributes:
