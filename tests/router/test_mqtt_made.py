@@ -36,7 +36,7 @@ def stays_as_large(kind: Kind, number: int) -> None:
     for each in (network.a, network.b):
         assert not each.mqtt.connections
         each.check_invariants()
-        assert each.mqtt.status()["session_bytes"] == each.incomplete_bytes == 0
+        assert each.mqtt.status()["session_bytes"] == each.buffers.incomplete_bytes == 0
 
 
 @each_kind
