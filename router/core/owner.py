@@ -39,8 +39,8 @@ class Owner:
     """The functions are attributes: what answers is called without another call between."""
 
     def __init__(self, name: str) -> None:
-        # of the path to a router in session; here, all others are neighbours
-        self.cost: Callable[[str], float] = lambda router: router != name
+        self._name = name
+        self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
@@ -50,6 +50,9 @@ class Owner:
         self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
         self.suspected: Callable[[m.Suspected], None] = _nobody_refuses
         self.connections_hold: Callable[[], Counter[str]] = Counter  # octets by user, for `check_invariants`
+
+    def _as_if_adjacent(self, router: str) -> float:
+        return router != self._name
 
 
 def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
