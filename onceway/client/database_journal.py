@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sqlite3
 import sys
 import threading
@@ -34,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from amqp10.outcomes import ACCEPTED, Accepted, write_state
 from onceway.base import waits
-from onceway.base.logs import logger
 from onceway.client import clock
 from onceway.client.delivery import Batch, Delivery
 from onceway.client.journal import UNDECIDED, PublisherRecord, SubscriberRecord
@@ -52,7 +52,7 @@ TABLE: Final = {
 }
 """The statement that creates the table, by database."""
 
-_LOG: Final = logger("onceway")
+_LOG: Final = logging.getLogger("onceway")
 STATE: Final = b""
 LEFT: Final = ("rejected", "undecided")  # stand before the link of a message that was not accepted
 _ACCEPTED: Final = write_state(ACCEPTED)
@@ -397,10 +397,8 @@ class PublisherPart:
         self.link.attach(self.link.epoch, 0)
 
     def _told_left(self, count: int, why: object, kind: str) -> None:
-        _LOG.warning(
-            "messages_left", "{count} messages were not accepted, {reason}: they stay, as rows with the link {left}",
-            count=count, reason=str(why), left=kind + self.link.name,
-        )  # fmt: skip
+        left = kind + self.link.name
+        _LOG.warning("%d messages were not accepted, %s: they stay, as rows with the link %s", count, why, left)
 
 
 class SubscriberPart:
