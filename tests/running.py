@@ -49,7 +49,7 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, failure: type[BaseException] | None, *exc: object) -> None:
+    def __exit__(self, failure: type[BaseException] | None = None, *exc: object) -> None:
         ended = self.process.poll()
         if ended is None:
             self.process.kill()
