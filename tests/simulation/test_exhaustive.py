@@ -123,7 +123,7 @@ def test_connection_before_the_end_of_sasl_asks_the_router_of_its_own_snapshot()
     numbers = [snapshots.number(process) for process in processes]
     assert numbers[0] == numbers[1] != begun
     loaded = snapshots.load(numbers[0])
-    assert loaded.servers["p0", 0].connection.settings.per_user.func.__self__ is loaded.router
+    assert loaded.servers["p0", 0].connection.settings.per_user.func.__self__ is loaded.router.offers
 
 
 def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
