@@ -63,7 +63,7 @@ def command(
     from onceway.base.loop import run
     from onceway.host import start
     from onceway.host.process import run_router
-    from onceway.serve.ports import check_free
+    from onceway.serve.ports import PATIENCE_S, check_free
     from onceway.state import last_life
 
     log.start()
@@ -80,7 +80,7 @@ def command(
                 last_life.lock(directory, loaded.network, [name])
             except OSError as error:
                 last_life.warn_not_written(say, error, directory)
-            check_free(loaded, [name])
+            check_free(loaded, [name], PATIENCE_S)
             if fresh:
                 await start.refuse_fresh_beside(loaded, [name])
             how, line = start.decide(loaded, [name], directory, "fresh" if fresh else None, part=True)

@@ -83,7 +83,7 @@ def command(
     from onceway.host.start import refuse_fresh_beside
     from onceway.host.stores import Stores, store_command
     from onceway.host.supervisor import Supervisor
-    from onceway.serve.ports import check_free
+    from onceway.serve.ports import PATIENCE_S, check_free
     from onceway.state import last_life
 
     directory = state.state_dir(loaded.network, state_dir)
@@ -97,7 +97,7 @@ def command(
         last_life.lock(directory, loaded.network, names)
     except OSError as error:
         last_life.warn_not_written(reporter.log, error, directory)
-    check_free(loaded, names)
+    check_free(loaded, names, PATIENCE_S)
 
     async def go() -> int:
         if wanted == "fresh":

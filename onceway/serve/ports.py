@@ -5,19 +5,28 @@ from __future__ import annotations
 import errno
 import random
 import socket
+import time
 from collections.abc import Iterable
+from typing import Final
 
 from onceway.base import waits
 from onceway.base.values import is_unspecified
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
 
+PATIENCE_S: Final = 2.0  # routers of a process that was killed end a moment after it
+LOOK_S: Final = 0.05
 
-def check_free(topology: Topology, names: Iterable[str]) -> None:
-    """Raises ConfigError with every listener that cannot be bound."""
+
+def check_free(topology: Topology, names: Iterable[str], patience_s: float = 0.0) -> None:
+    """Raises ConfigError with every listener that cannot be bound; what is in use is asked for so long again."""
+    latest = time.monotonic() + patience_s
     problems = []
     for name in names:
         for kind, address in topology.routers[name].listeners.items():
-            error = try_listen(address)
+            while (error := try_listen(address)) is not None and error.errno == errno.EADDRINUSE:
+                if time.monotonic() >= latest:
+                    break
+                waits.PAUSE(time.sleep)(LOOK_S)
             if error is not None:
                 problems.append(problem(topology, name, kind, address, error))
     if problems:
