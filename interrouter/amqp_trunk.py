@@ -169,7 +169,8 @@ class AmqpTrunk(Trunk):
                 if not self.up:
                     continue  # sent before the trunk was replaced or failed
                 self.last_received = now
-                self.transfers_received += len(event.payloads)
+                # no +=: mypyc knows no attribute of an interpreted base (docs/decisions/compiled.md)
+                self.transfers_received = self.transfers_received + len(event.payloads)
                 try:
                     network.transfers(self, event.payloads, now)
                 except PacketError as error:
