@@ -148,6 +148,8 @@ class Bus:
 
     def arrived(self, topic: str, end: int, now: float) -> None:
         """The topic has events before this position."""
+        if topic not in self.topics and topic not in self._readers:
+            return  # it was deleted meanwhile
         first = self.ends.get(topic, 0)
         if end <= first:
             return
@@ -160,6 +162,20 @@ class Bus:
         for subscriber in self._readers.get(topic, {}).values():
             if not subscriber.sending and subscriber.due_at != ALWAYS:
                 self._schedule(subscriber)
+
+    def make_topic(self, name: str, topic: Topic) -> None:
+        self.topics[name] = topic
+        self.ends.setdefault(name, topic.base)
+
+    def drop_topic(self, name: str) -> None:
+        """The topic is deleted. What is queued of it for subscribers stays."""
+        self.topics.pop(name, None)
+        self._forget(name)
+
+    def forget_unused(self) -> None:
+        """Forgets the positions of topics that are no more."""
+        for topic in list(self.ends):
+            self._forget(topic)
 
     def pending(self, subscriber: Subscriber) -> int:
         """How many events it is still to be sent."""
@@ -285,17 +301,18 @@ class Bus:
                 self.remove(identity)
             return
         new = Subscriber.of_row(identity, row)
-        for topic, ranges in new.ranges.items():
-            self.arrived(topic, ranges[-1].first if ranges[-1].end is None else ranges[-1].end, now)
         if known is None:
             self.add(new)
-            return
-        for topic in known.ranges:
-            self._readers.get(topic, {}).pop(identity, None)
-        for name in STORED:
-            setattr(known, name, getattr(new, name))
-        known.failed = None
-        self.add(known)
+        else:
+            before = known.ranges
+            for name in STORED:
+                setattr(known, name, getattr(new, name))
+            known.failed = None
+            self.add(known)
+            for topic in before.keys() - new.ranges.keys():
+                self._needs_no_more(topic, identity)
+        for topic, ranges in new.ranges.items():
+            self.arrived(topic, ranges[-1].first if ranges[-1].end is None else ranges[-1].end, now)
 
     def reschedule(self) -> None:
         """Others are served now than before."""
@@ -344,7 +361,7 @@ class Bus:
         """Ends a subscription; its queue is gone."""
         subscriber = self.subscribers.pop(identity)
         for topic in subscriber.ranges:
-            self._readers.get(topic, {}).pop(identity, None)
+            self._needs_no_more(topic, identity)
         if subscriber.sending:
             self.under_way -= 1
 
@@ -413,7 +430,18 @@ class Bus:
         ranges[:] = [each for each in ranges if each.end is None or each.first < each.end]
         if not ranges:
             subscriber.ranges.pop(topic, None)
-            self._readers.get(topic, {}).pop(subscriber.identity, None)
+            self._needs_no_more(topic, subscriber.identity)
+
+    def _needs_no_more(self, topic: str, identity: str) -> None:
+        self._readers[topic].pop(identity, None)
+        self._forget(topic)
+
+    def _forget(self, topic: str) -> None:
+        """All about a topic that is no more and of which nothing is queued."""
+        if topic not in self.topics and not self._readers.get(topic):
+            self._readers.pop(topic, None)
+            self._marks.pop(topic, None)
+            self.ends.pop(topic, None)
 
     def _schedule(self, subscriber: Subscriber) -> None:
         if subscriber.sending or subscriber.identity not in self.subscribers:

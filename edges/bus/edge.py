@@ -400,11 +400,12 @@ class Edge:
 
     async def _watch_topics(self) -> None:
         """Knows what other edges store."""
-        watched: set[str] = set()
+        watched: dict[str, asyncio.Task[None]] = {}
         while True:
-            for topic in self.bus.topics.keys() - watched:
-                watched.add(topic)
-                self._spawn(self._watch(topic))
+            for topic in watched.keys() - self.bus.topics.keys():
+                watched.pop(topic).cancel()
+            for topic in self.bus.topics.keys() - watched.keys():
+                watched[topic] = self._spawn(self._watch(topic))
             await asyncio.sleep(TICK_S)
 
     async def _watch(self, topic: str) -> None:
@@ -550,10 +551,11 @@ class Edge:
     def _process(self, status: str) -> str:
         return PROCESS + status + (f"/{self.options.name}" if self.options.shared else "")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -83,6 +83,7 @@ class Registry:
                 self._bus.arrived(topic, end, time.monotonic())
         for prefix in (TOKENS, TOPICS, SUBSCRIBERS):
             await self.refresh(prefix)
+        self._bus.forget_unused()
 
     async def refresh(self, prefix: str = SUBSCRIBERS) -> None:
         """Reads all rows below the prefix."""
@@ -262,9 +263,9 @@ class Registry:
         elif key.startswith(TOPICS):
             topic = key.removeprefix(TOPICS)
             if row is None:
-                self._bus.topics.pop(topic, None)
+                self._bus.drop_topic(topic)
             else:
-                self._bus.topics[topic] = Topic.of_row(row)
+                self._bus.make_topic(topic, Topic.of_row(row))
 
     async def _reload(self, key: str) -> None:
         async with self._turn(key):

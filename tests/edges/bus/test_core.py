@@ -13,7 +13,7 @@ from edges.bus.rules import Wish
 def bus(*topics: str, slots: int = 1000) -> Bus:
     made = Bus(random.Random(1), slots=slots)
     for topic in topics:
-        made.topics[topic] = Topic("owner", "owner", 0)
+        made.make_topic(topic, Topic("owner", "owner", 0))
     return made
 
 
@@ -208,7 +208,7 @@ def test_every_subscriber_gets_every_event_once_in_order(seed: int) -> None:
     made = Bus(rng, slots=rng.choice((1, 2, 100)))
     ends = dict.fromkeys(topics, 0)
     for topic in topics:
-        made.topics[topic] = Topic("owner", "owner", 0)
+        made.make_topic(topic, Topic("owner", "owner", 0))
     names = [f"s{number}" for number in range(5)]
     for name in names:
         subscribe(made, name, *topics, timeout_ms=rng.randrange(1000), most=rng.randrange(1, 6))
@@ -252,3 +252,22 @@ def test_a_million_queued_events_are_only_positions() -> None:
     positions, times = made._marks["t"]
     assert len(positions) == len(times) < 2 * MARKS
     assert len(subscriber.row()) < 200
+
+
+def test_a_deleted_topic_leaves_nothing_once_nobody_is_sent_anything_of_it() -> None:
+    made = bus("kept")
+    subscriber = subscribe(made, "s", "kept")
+    of = (made.topics, made.ends, made._readers, made._marks)
+    before = [len(each) for each in of]
+    for number in range(100):
+        topic = f"t{number}"
+        made.make_topic(topic, Topic("owner", "owner", 7))
+        made.subscribe(subscriber, topic)
+        made.arrived(topic, 9, now=number)
+        made.drop_topic(topic)
+        made.unsubscribe(subscriber, topic)
+        assert made.pending(subscriber) == 2, "what is queued stays"
+        (plan,) = made.take(number + 0.5)
+        succeed(made, plan)
+        made.arrived(topic, 12, now=number)  # what was under way when it was deleted
+    assert [len(each) for each in of] == before

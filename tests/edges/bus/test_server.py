@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.Req
 async def ask_with(due: int) -> float:
     """How long the answer takes while so many batches are due."""
     bus = Bus(random.Random(1))
-    bus.topics["t"] = Topic("owner", "owner", 0)
+    bus.make_topic("t", Topic("owner", "owner", 0))
     for number in range(due):
         bus.change(f"s{number}", "s", Wish(("t",), "https://x/", "u", 0, 10))
     bus.arrived("t", 1, time.monotonic())
