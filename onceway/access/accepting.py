@@ -71,7 +71,7 @@ def application(
 
     @web.middleware
     async def for_own_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
-        named = request.headers.getall("Host", [])
+        named = hosts.named_in(request.raw_path, request.headers.getall("Host", []))
         if not hosts.is_own(named, names()):
             raise web.HTTPMisdirectedRequest(text=f"{hosts.refusal(named, remedy)}\n")
         try:

@@ -15,14 +15,26 @@ from typing import Final
 from onceway.base.values import address_of
 
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/@?#\\,\s]+))(?::[0-9]*)?")  # RFC 9110, 7.2
+_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 LOCAL: Final = "localhost"
 
 
-def is_own(hosts: Sequence[str], names: Collection[str]) -> bool:
-    """Says whether a request with these Host headers is for a listener with these names.
+def named_in(target: str, hosts: Sequence[str]) -> list[str]:
+    """The hosts that a request names: in Host headers, and in a target that is a whole URL (RFC 9112, 3.2.2).
 
     Args:
-        hosts: What its Host headers say. There should be one; all are looked at.
+        target: As the request's first line has it.
+        hosts: What its Host headers say.
+    """
+    authority = _AUTHORITY.match(target)
+    return [*hosts, *([] if authority is None else [authority[1]])]
+
+
+def is_own(hosts: Sequence[str], names: Collection[str]) -> bool:
+    """Says whether a request that names these hosts is for a listener with these names.
+
+    Args:
+        hosts: As `named_in` finds them. There should be one; all are looked at.
         names: In small letters. `*.example.org` stands for all names with one label more.
     """
     return all(_is_own(host, names) for host in hosts)

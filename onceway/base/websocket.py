@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from onceway.base.hosts import IN_THE_FILE, is_own, refusal
+from onceway.base.hosts import IN_THE_FILE, is_own, named_in, refusal
 
 HEAD_MOST: Final = 8 << 10  # bytes of a request or its answer
 MESSAGE_MOST: Final = (1 << 16) - 1  # bytes of one of our messages: Qpid JMS takes no larger ones unless told to
@@ -254,7 +254,7 @@ class ListenerWebSocket(_WebSocket):
         if not asked or words[2] == "HTTP/1.0" or headers.get("sec-websocket-version") != "13":
             wanted = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             raise _Refused("here are WebSockets of version 13, and nothing else", HTTPStatus.UPGRADE_REQUIRED, wanted)
-        named = [headers["host"]] if "host" in headers else []
+        named = named_in(words[1], [headers["host"]] if "host" in headers else [])
         if not is_own(named, self._hosts):
             raise _Refused(refusal(named, IN_THE_FILE), HTTPStatus.MISDIRECTED_REQUEST)
         key = headers.get("sec-websocket-key", "")

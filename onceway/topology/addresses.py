@@ -12,11 +12,17 @@ from onceway.topology.pipes import PIPE_ROWS, Pipe, as_topic, log_address, make_
 from onceway.topology.settings import TIMEOUT_ROWS, check_sign_of_life, check_timeouts
 from onceway.topology.subscriptions import EXAMPLE, SUBSCRIPTIONS
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When, fields_of
-from router.config import AddressConfig
+from router.config import DYNAMIC_PREFIX, AddressConfig
+from router.links.negotiation import RESERVED
 from router.names import GUARANTEES
 
 _TOPIC: Final = ("topic",)
 _NO_PIPE: Final = ("topic", "queue")
+
+
+def is_for_clients(address: str) -> bool:
+    """Says whether entries of the file may name it."""
+    return not address.startswith((*RESERVED, DYNAMIC_PREFIX))
 
 
 def _read_match(text: str) -> str:
@@ -24,6 +30,8 @@ def _read_match(text: str) -> str:
         raise ValueError("an empty address", 'write a name, or "*" for all')
     if "*" in text[:-1]:
         raise ValueError(f'"{text}" has a * that is not at its end', "write an exact name, or a prefix ending in *")
+    if not is_for_clients(text):
+        raise ValueError(f'"{text}" holds for nothing: routers use such addresses themselves', "leave the entry out")
     return text
 
 
@@ -32,7 +40,8 @@ ADDRESS: Final = Section(
     "a mapping such as {match: orders}",
     (
         Row("match", Text(_read_match, "an address, or a prefix ending in *", "."), When.AT_ONCE,
-            "an exact name, or a prefix ending in `*`; no entry holds for addresses that begin with `_dynamic/`",
+            "an exact name, or a prefix ending in `*`; no entry holds for addresses that begin with `$`, `_mqtt/` or "
+            "`_dynamic/`",
             required=True),
         Row("type", Choice(("topic", "queue", "pipe")), When.AT_ONCE,
             "topic: every message goes to every subscription; queue: [every message goes to one "

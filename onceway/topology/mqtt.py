@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mqtt import name_fault
 from mqtt.topics import SHARE, filter_fault
+from onceway.topology.addresses import is_for_clients
 from onceway.topology.document import Item
 from onceway.topology.forms import NAME, USER_NAME, Duration, Scope, Text
 from onceway.topology.table import ByName, Given, ListOf, Read, Row, Section, Table, When
@@ -65,7 +66,7 @@ def store_subscription(store: str) -> tuple[str, str]:
 
 
 def _read_address(text: str) -> str:
-    if not text or text.endswith("*") or text.startswith(("_mqtt/", "_dynamic/")):
+    if not text or text.endswith("*") or not is_for_clients(text):
         raise ValueError(f'"{text}" is no address of clients', "write the name of one address")
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from aiohttp import ClientSession, web
 
 from onceway.access.certificates import dns_names, first_certificate
 from onceway.access.readers import Pages
-from onceway.base.hosts import is_own
+from onceway.base.hosts import is_own, named_in
 from onceway.base.websocket import ListenerWebSocket
 from onceway.operate.probe import Probe
 from onceway.serve.server import RouterServer
@@ -42,6 +43,13 @@ def test_who_names_no_host_is_no_page() -> None:
     assert is_own([], ())
 
 
+@pytest.mark.parametrize("target", ["http://attacker.example/", "HTTPS://127.0.0.1@attacker.example", "http:///x"])
+def test_a_target_that_is_a_whole_url_names_a_host_too(target: str) -> None:
+    assert not is_own(named_in(target, ["a.example.org"]), NAMES)
+    assert is_own(named_in(target.replace("http:", "/http:"), ["a.example.org"]), NAMES) == target.startswith("http:")
+    assert is_own(named_in("http://a.example.org:80/x", ["127.0.0.1"]), NAMES)
+
+
 class OnePage(Pages):
     def pages(self) -> list[web.RouteDef]:
         async def secret(request: web.Request) -> web.Response:
@@ -62,6 +70,18 @@ async def test_pages_are_for_the_listeners_own_names_of_this_moment(host: str) -
                     text = await answer.text()
                     assert (answer.status, "secret" in text) == ((200, True) if host in names else (421, False))
                 names = {"attacker.example"}
+    finally:
+        await pages.stop()
+
+
+async def test_pages_are_not_for_a_target_that_names_another_host() -> None:
+    pages = OnePage(lambda: ())
+    place, port = await pages.start(("127.0.0.1", 0))
+    try:
+        reader, writer = await asyncio.open_connection(place, port)
+        writer.write(b"GET http://attacker.example/ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 421 ")
+        writer.close()
     finally:
         await pages.stop()
 
@@ -91,11 +111,14 @@ def test_a_router_answers_for_the_hosts_at_which_it_has_listened_since_its_start
     assert {"old.internal", "new.internal"} <= server.hosts
 
 
-@pytest.mark.parametrize("host", ["attacker.example:8080", "a.example.org"])
-def test_a_websocket_is_opened_for_the_listeners_own_names_only(host: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "target"),
+    [("attacker.example:8080", "/"), ("a.example.org", "/"), ("127.0.0.1", "ws://attacker.example/")],
+)
+def test_a_websocket_is_opened_for_the_listeners_own_names_only(host: str, target: str) -> None:
     websocket = ListenerWebSocket(("amqp",), hosts={"a.example.org"})
     websocket.receive(
-        f"GET / HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n".encode()
     )
     answer = websocket.data_to_send().decode()

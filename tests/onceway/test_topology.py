@@ -334,6 +334,7 @@ TOKENS = "sasl: {tokens: {keys: '%s', issuer: i, audience: a}}\n"
             "addresses: [{match: x, retention: {age: 72h}}]\n",
             "t.yaml:7: addresses[0].retention: retention of a topic; write type: pipe",
         ),
+        ("addresses: [{match: _mqtt/share*}]\n", 't.yaml:7: addresses[0].match: "_mqtt/share*" holds for nothing: '),
         ("addresses: [{match: 'a*b'}]\n", 't.yaml:7: addresses[0].match: "a*b" has a * that is not at its end'),
         (
             "addresses: [{match: 'a*'}, {match: ab}]\n",
