@@ -9,9 +9,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amqp10.errors import CONNECTION_FORCED
-from amqp10.performatives import Error
-from amqp10.types import Symbol
 from onceway.operate.control import ControlError, ControlSocket
 from onceway.serve.server import DRAIN_S, RouterServer
 from onceway.topology.document import suggest
@@ -146,8 +143,7 @@ class Actions:
 
         def close(router: Router) -> None:
             for connection in found:
-                connection.close(Error(Symbol(CONNECTION_FORCED), "closed by the operator"))
-                router.turn.failed[connection] = None
+                connection.send_away("closed by the operator")
 
         self._server.log.info(
             "connection_closed_by_operator",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from amqp10.encoder import encode_value
 from amqp10.errors import (
+    CONNECTION_FORCED,
     DETACH_FORCED,
     INTERNAL_ERROR,
     NOT_FOUND,
@@ -155,6 +156,22 @@ class ClientConnection(BaseConnection):
             return
         connection.abandon(Error(Symbol(INTERNAL_ERROR), text))
         self._recount_incomplete()
+        self.router.turn.failed[self] = None
+        self.output_ready()
+
+    @property
+    def without_epochs(self) -> bool:
+        """All its links came without epochs. Their client may not bear a close frame with an error: proton stays away
+        until it has something to write, and collectd's plugin ends its process."""
+        return bool(self.ports) and all(port.attach.epoch is None for port in self.ports)
+
+    def send_away(self, description: str) -> None:
+        """For the operator: the client may come back at once."""
+        if self.without_epochs:
+            self.log.sent_away(self.said(), description)
+            self.receive_eof(self.router.now)
+            return
+        self.connection.close(Error(Symbol(CONNECTION_FORCED), description))
         self.router.turn.failed[self] = None
         self.output_ready()
 

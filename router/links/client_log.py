@@ -58,7 +58,7 @@ class ClientLog:
             self._log.info("client_closed", "client {container} closed its connection", **who)
 
     def sent_away(self, who: dict[str, Any], description: str) -> None:
-        """The router is being drained, and is about to close this transport without a close frame."""
+        """Its transport is about to be closed without a close frame."""
         self._is_sent_away = True
         text = "client {container} disconnected: {description}"
         self._log.info("client_disconnected", text, description=description, condition=None, **who)

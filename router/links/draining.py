@@ -166,7 +166,7 @@ class Drain:
                 Symbol("network-host"): host,
                 Symbol("port"): UShort(port),
             }
-        if connection.ports and all(port.attach.epoch is None for port in connection.ports):
+        if connection.without_epochs:
             connection.log.sent_away(connection.said(), text)
             self._closing[connection] = self.router.now + STEP_S  # what it is told before that is written by then
             return

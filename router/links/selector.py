@@ -71,7 +71,7 @@ _GRAMMAR: Final = r"""
     COMPARISON: "=" | "<>" | "<=" | ">=" | "<" | ">"
     SIGN: "+" | "-"
     FACTOR: "*" | "/"
-    NAME: /[A-Za-z_$][\w$.]*/ | /"[^"]+"/
+    NAME: /(?:[^\W\d]|[$])[\w$.]*/ | /"[^"]+"/
     NUMBER: /0[xX][0-9a-fA-F]+[lL]?|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?[lLdDfF]?/
     STRING: /'([^']|'')*'/
     %ignore /\s+/

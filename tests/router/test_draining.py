@@ -230,6 +230,19 @@ def test_a_subscriber_gets_nothing_more_and_leaves_when_it_has_decided(clients: 
     assert core.named("detach_subscriber") == [(port, False, True)]
 
 
+@pytest.mark.parametrize(("properties", "told"), [({}, False), ({"onceway_epoch": 1}, True)])
+def test_the_operator_closes_without_an_error_what_may_not_bear_one(
+    clients: Clients, core: Any, properties: dict[str, int], told: bool
+) -> None:
+    client = clients.connect("c")
+    client.sender(properties=symbols(**properties))
+    clients.exchange()
+    (connection,) = clients.router.connections
+    connection.send_away("closed by the operator")
+    clients.exchange()
+    assert (len(client.seen(ConnectionClosed)), client.served.closed) == (told, True)
+
+
 @pytest.mark.parametrize(("properties", "patience_s"), [({}, SUBSCRIBER_S), ({"onceway_epoch": 1}, WITH_MEMORY_S)])
 def test_publishers_do_not_wait_long_for_a_subscriber_that_does_not_decide(
     clients: Clients, core: Any, properties: dict[str, Any], patience_s: float

@@ -18,6 +18,8 @@ PROPERTIES: dict[str, Any] = {
     "order": "x",
     "a.b": "dotted",
     "$s": -7,
+    "größe_cm": 5,
+    "数": 1,
 }
 
 
@@ -45,6 +47,7 @@ def result(text: str) -> object:
         ("10 - 4 - 3 = weight", True),
         ("weight / 2 = 1", True),
         ("$s / 2 = -3", True),
+        ("größe_cm > 4 AND 数 = 1", True),
         ("ratio * 2 = 1", True),
         ("weight = 0x3", True),
         ("weight = 3L", True),

@@ -15,10 +15,8 @@ from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from amqp10.encoder import encode_list, encode_value, register_encoder
-from amqp10.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
-from amqp10.performatives import Error
+from amqp10.errors import UNAUTHORIZED_ACCESS
 from amqp10.sections import Message
-from amqp10.types import Symbol
 from onceway.base import waits
 from onceway.base.logs import latest
 from onceway.operate.actions import Actions
@@ -243,8 +241,7 @@ class Node:
 
         def close(router: Router) -> None:
             for connection in found:
-                connection.close(Error(Symbol(CONNECTION_FORCED), "closed by the operator"))
-                router.turn.failed[connection] = None
+                connection.send_away("closed by the operator")
 
         self._server.operate(close)
 
