@@ -1,4 +1,4 @@
-"""How edges read what comes to their addresses, to which others may send, too."""
+"""How edges read what comes to their addresses, to which others may send, too, and what they may send there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,26 @@ from typing import Any, TypeVar
 
 from onceway.client.bodies import why_raw
 from onceway.client.delivery import Delivery
+from onceway.errors import UsageError
 
 T = TypeVar("T")
+
+
+def room_in(largest: int | None, beside: int) -> int | None:
+    """How many octets of its own an edge may put into one message; None: as many as it likes.
+
+    Args:
+        largest: Octets of a message that the routers take (`Publisher.max_message_bytes`).
+        beside: Octets that its messages have beside what it puts into them.
+
+    Raises:
+        UsageError: There is no room at all.
+    """
+    if largest is None:
+        return None
+    if largest <= beside:
+        raise UsageError(f"the routers take messages of {largest} bytes only, {beside} are too few")
+    return largest - beside
 
 
 def read_or_reject(

@@ -34,7 +34,7 @@ from edges.metadata.exchange import (
 )
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
-from edges.reading import read_or_reject
+from edges.reading import read_or_reject, room_in
 from onceway.base import waits
 from onceway.base.logs import Log, logger
 from onceway.client.delivery import Delivery
@@ -157,12 +157,11 @@ class Edge:
 
     def _fit(self, largest: int | None) -> None:
         """What clients say has room in the network's messages."""
-        if largest is None or largest - BESIDE >= self.max_message_bytes:
+        room = room_in(largest, BESIDE)
+        if room is None or room >= self.max_message_bytes:
             return
-        if largest <= BESIDE:
-            raise onceway.UsageError(f"the routers take messages of {largest} bytes only, {BESIDE} are too few")
         text = "a client's message has at most {most} bytes: those of the routers have {largest}"
-        self.max_message_bytes = self.local.most = largest - BESIDE
+        self.max_message_bytes = self.local.most = room
         self.log.warning("metadata_max_message", text, most=self.max_message_bytes, largest=largest)
 
     async def stop(self) -> None:

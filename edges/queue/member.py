@@ -6,7 +6,6 @@ It decides nothing: `paxos`, `lamport` and `group` do. Reliability, order and fa
 from __future__ import annotations
 
 import asyncio
-import math
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ from edges.queue.lamport import Lamport
 from edges.queue.messages import Dequeued, Element, Keep, Output, Record, Send
 from edges.queue.messages import Message as Said
 from edges.queue.paxos import Paxos
-from edges.reading import read_or_reject
+from edges.reading import read_or_reject, room_in
 from onceway.base import waits
 from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
@@ -106,13 +105,10 @@ class Member:
                 )
             )
         sent = [await self._connection.publisher(address, on_undecided=lambda _: None) for address in self._addresses]
-        largest = min(publisher.max_message_bytes or math.inf for publisher in sent)
-        if largest < math.inf:
-            if largest <= BESIDE:
-                raise UsageError(f"the routers take messages of {largest} bytes only, {BESIDE} are too few")
-            self._most = int(largest) - BESIDE
-            if isinstance(self._queue, Paxos):
-                self._queue.room = self._most
+        told = [publisher.max_message_bytes for publisher in sent if publisher.max_message_bytes is not None]
+        self._most = room_in(min(told, default=None), BESIDE)
+        if isinstance(self._queue, Paxos):
+            self._queue.room = self._most
         work = [self._receive(subscriber) for subscriber in self._subscribers] + [self._tick(), self._carry_out()]
         work += [self._send(publisher, unsent) for publisher, unsent in zip(sent, self._unsent, strict=True)]
         for coroutine in work:
