@@ -103,12 +103,13 @@ class Neighbours:
             if self._removed.pop(trunk.neighbour, None) is not None:
                 del self._costs[trunk.neighbour], self.failures[trunk.neighbour], self._lost_at[trunk.neighbour]
         elif trunk.neighbour is None and not told:
-            name = trunk.dialled or trunk.claimed or "?"
-            if name != "?" and self.failures.get(name) == reason:
-                return  # it is dialled again and again: a reason is told when it changes
-            self.failures[name] = reason
+            name = trunk.dialled or trunk.claimed
+            if name is not None:
+                if self.failures.get(name) == reason:
+                    return  # it is dialled again and again: a reason is told when it changes
+                self.failures[name] = reason
             text = "connection with neighbour {neighbour} refused or failed: {reason}"
-            self._log.warning("neighbour_refused", text, neighbour=name, reason=reason)
+            self._log.warning("neighbour_refused", text, neighbour=name or trunk.place, reason=reason)
 
     def heard_of(self, name: str) -> None:
         """The link state of this router has come."""

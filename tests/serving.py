@@ -33,11 +33,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
 class Served:
     """One router."""
 
-    def __init__(self, path: Path, name: str, *, fresh: bool = True) -> None:
+    def __init__(self, path: Path, name: str, *, fresh: bool = True, level: str = "info") -> None:
         self.path = path
         own = logging.Logger(name)
         self._write = LogFile(path.parent / f"{name}.log")
-        self._handler = Handler(Options(), self._write, None, time.monotonic)
+        self._handler = Handler(Options(level=level), self._write, None, time.monotonic)
         own.addHandler(self._handler)
         self._log = Log(own, {"router": name})
         self.server = RouterServer(load(path), name, fresh=fresh, log=self._log)

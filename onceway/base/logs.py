@@ -56,6 +56,7 @@ LIMITED: Final = frozenset(
         "link_ended",
         "link_refused",
         "neighbour_refused",
+        "trunk_left",
         "tls_failed",
         "turn_long",
         "websocket_failed",

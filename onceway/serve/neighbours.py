@@ -234,6 +234,8 @@ class NeighbourCarrier(Carrier):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self.carried is not None:
+            self._trunk.place = self.peer
         if self.stranger:
             cast("RouterServer", self._server).neighbours.accepted(self)
 
@@ -300,6 +302,13 @@ class NeighbourCarrier(Carrier):
             server.handshake_failed(self.peer, "TLS", reason)
         else:
             server.network.trunk_lost(trunk, reason, server.time())
+
+    def _end(self) -> None:
+        if self.stranger and not self._octets and self.carried is not None and self._trunk.failure is None:
+            self._trunk.ended("it has left without a word")  # a probe: told here, and no warning
+            text = "a connection from {peer} ended before it said which router it is"
+            cast("RouterServer", self._server).log.debug("trunk_left", text, peer=self.peer)
+        super()._end()
 
     @property
     def was_up(self) -> bool:

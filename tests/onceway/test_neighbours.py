@@ -41,16 +41,19 @@ class Pair:
         self.path.write_text(TOPOLOGY.format(*ports))
 
     @asynccontextmanager
-    async def started(self, name: str) -> AsyncIterator[Served]:
-        served = Served(self.path, name)
+    async def started(self, name: str, level: str = "info") -> AsyncIterator[Served]:
+        served = Served(self.path, name, level=level)
         await served.start()
         try:
             yield served
         finally:
             await served.stop()
 
+    def text(self, router: str) -> str:
+        return (self.directory / f"{router}.log").read_text()
+
     def logged(self, event: str) -> list[str]:
-        return [line for line in (self.directory / "a.log").read_text().splitlines() if f"event={event}" in line]
+        return [line for line in self.text("a").splitlines() if f"event={event}" in line]
 
 
 @pytest.fixture
@@ -172,3 +175,19 @@ async def test_a_name_that_the_resolver_does_not_know_is_told(pair: Pair, monkey
         assert "Name or service not known" in pair.logged("neighbour_unreachable")[0]
         known = True
         await until(lambda: connected(a, b), "the trunk")
+
+
+async def test_a_probe_of_the_trunks_port_is_no_warning_and_who_is_refused_has_an_address(pair: Pair) -> None:
+    async with pair.started("b", "debug"):
+        _, probe = await asyncio.open_connection("127.0.0.1", pair.dialled)
+        place = "{}:{}".format(*probe.get_extra_info("sockname"))
+        probe.close()
+        said = f"a connection from {place} ended before it said which router it is"
+        await until(lambda: said in pair.text("b"), "b to see it go")
+        _, stranger = await asyncio.open_connection("127.0.0.1", pair.dialled)
+        other = "{}:{}".format(*stranger.get_extra_info("sockname"))
+        stranger.write(b"GET / HTTP/1.1\r\n\r\n")
+        await until(lambda: "neighbour_refused" in pair.text("b"), "b to refuse it")
+        stranger.close()
+    (line,) = [line for line in pair.text("b").splitlines() if "event=neighbour_refused" in line]
+    assert f"neighbour {other} refused" in line
