@@ -89,10 +89,9 @@ def event_of_mqtt(payload: bytes, content_type: str | None, user_properties: Ite
     Raises:
         ValueError: It is none.
     """
-    named: dict[str, Any] = {
-        name if name.startswith(_PREFIXES) else _PREFIX + name: value  # clients of AMQP have the prefix
-        for name, value in user_properties
-    }
+    named: dict[str, Any] = dict(user_properties)
+    if not any(name.startswith(_PREFIXES) for name in named):  # clients of AMQP have the prefix
+        named = {_PREFIX + name: value for name, value in named.items()}
     time = named.get(f"{_PREFIX}time", "")
     if time.isdecimal():
         named[f"{_PREFIX}time"] = int(time)  # a timestamp of AMQP, as routers write it

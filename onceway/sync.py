@@ -20,6 +20,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -257,6 +258,10 @@ class Delivery(_Decidable):
         """As `onceway.Delivery.raw`."""
         return self._wrapped.raw
 
+    def process(self) -> AbstractContextManager[None]:
+        """As `onceway.Delivery.process`, in this thread."""
+        return self._wrapped.process()
+
     @property
     def publisher(self) -> tuple[str, str] | None:
         """(container-id, link name) of its publisher."""
@@ -278,6 +283,10 @@ class Batch(_Decidable):
     def bodies(self) -> list[Any]:
         """The body of each."""
         return self._wrapped.bodies
+
+    def process(self) -> AbstractContextManager[None]:
+        """As `onceway.Batch.process`, in this thread."""
+        return self._wrapped.process()
 
 
 class Transaction:

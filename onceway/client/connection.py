@@ -27,11 +27,14 @@ from onceway.client.protocol.contact import backoff_s
 from onceway.client.publisher import Publisher
 from onceway.client.reports import PublicationsUndecided, Report, RouterLost, SubscriptionGap
 from onceway.client.subscriber import Subscriber
+from onceway.client.tracing import tracing_of
 from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
 from router.names import GUARANTEES, Guarantee
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from onceway.client.outbox import Outbox
 
 REDIRECT_EVERY_S = 1.0  # a second router that sends us away sooner counts as a failure: all may be stopping
@@ -52,6 +55,7 @@ def connect(
     max_frame_size: int = 8 * 1024 * 1024,
     tls: ssl.SSLContext | None = None,
     credentials: Credentials | None = None,
+    tracing: TracerProvider | bool = True,
 ) -> Connection:
     """Connects to the network: `async with connect(...) as connection:`, or `connection = await connect(...)`.
 
@@ -74,6 +78,9 @@ def connect(
         tls: For `amqps://`: what `onceway.tls_context` or Python's `ssl` makes.  None: routers show certificates that
             the system trusts, and this client shows none.
         credentials: Who this client is, to all routers.  None: what the URLs say, or nobody in particular.
+        tracing: Who makes OpenTelemetry's spans, where `opentelemetry-api` is installed (docs/tracing.md).  True: the
+            global tracer provider, if one is configured when a publisher or subscriber is opened.  False: nobody; no
+            message gets a trace context.
 
     Raises:
         UsageError: A URL or an argument is wrong.
@@ -108,6 +115,7 @@ def connect(
         max_frame_size=max_frame_size,
         tls=tls,
         credentials=credentials,
+        tracing=tracing,
     )
 
 
@@ -136,6 +144,7 @@ class Connection:
         max_frame_size: int,
         tls: ssl.SSLContext | None,
         credentials: Credentials | None,
+        tracing: TracerProvider | bool,
     ) -> None:
         self.container = container or ""
         self._urls = urls
@@ -144,7 +153,7 @@ class Connection:
         self._logins = {url: login_for(url, credentials) for url in urls}
         if tls is None and any(url.secure for url in urls):
             tls = tls_context()
-        self._driver = Driver(journal, on_report, close_timeout_s, tls)
+        self._driver = Driver(journal, on_report, close_timeout_s, tls, tracing_of(tracing))
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._max_frame_size = max_frame_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
@@ -104,6 +105,12 @@ class Delivery(_Decidable):
         """(container-id, link name) of its publisher; None if the payload does not name it."""
         return publisher_of(self.payload)
 
+    def process(self) -> AbstractContextManager[None]:
+        """`with delivery.process():` around what is done with it: OpenTelemetry's span `process`, a child of the
+        publisher's (docs/tracing.md). Without opentelemetry it does nothing."""
+        spans = self._subscriber._spans
+        return nullcontext() if spans is None else spans.process([self.payload], {0: self.message_format}, batch=False)
+
     def modify(self, *, delivery_failed: bool = True, undeliverable_here: bool = False) -> Awaitable[None]:
         """Gives it back with AMQP's outcome modified.
 
@@ -121,7 +128,7 @@ class Delivery(_Decidable):
         self.decided = True
         if self._batch is not None:
             self._batch._undecided.remove(self._position, self._position)
-        return self._subscriber._decide([(self._position, self._position)], outcome)
+        return self._subscriber._decide([(self._position, self._position)], outcome, batch=False)
 
 
 class Batch(_Decidable):
@@ -182,6 +189,16 @@ class Batch(_Decidable):
         runs = [run for run in self._runs if run[3]]
         return {at: message_format for first, _, n, message_format in runs for at in range(first, first + n)}
 
+    def process(self) -> AbstractContextManager[None]:
+        """As `Delivery.process`, for all of it: a span with links to its publishers'."""
+        spans = self._subscriber._spans
+        return nullcontext() if spans is None else spans.process(self.payloads, self.other_formats, batch=True)
+
+    @property
+    def _positions(self) -> list[int]:
+        """Of each; -1: it came settled."""
+        return [at if at < 0 else at + n for _, at, count, _ in self._runs for n in range(count)]
+
     def _read(self, read: Callable[[bytes, int], T]) -> list[T]:
         if not (formats := self.other_formats):
             return [read(payload, 0) for payload in self.payloads]
@@ -195,7 +212,7 @@ class Batch(_Decidable):
     def _decide(self, outcome: Outcome) -> Awaitable[None]:
         """For everything in it that has no outcome of its own."""
         undecided, self._undecided = self._undecided, RangeSet()
-        return self._subscriber._decide(list(undecided), outcome) if undecided else DONE
+        return self._subscriber._decide(list(undecided), outcome, batch=True) if undecided else DONE
 
     def _add(self, run: Arrived, start: int, end: int) -> None:
         whole = start == 0 and end == len(run.tags)

@@ -43,6 +43,7 @@ from onceway.client.reports import (
 )
 from onceway.client.signals import DONE, Changes, Done
 from onceway.client.subscriber import Subscriber
+from onceway.client.tracing import Tracing
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
@@ -68,9 +69,14 @@ class Driver:
         on_report: Callable[[Report], None] | None,
         close_timeout_s: float | None,
         tls: ssl.SSLContext | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self.tracing = tracing
+        if tracing is not None:
+            tracing.driver = self
         self.url = ""  # of the router it is connected to now, or was last
         self._heard = False  # it has said something on this connection
+        self.server: tuple[str, int] | None = None  # the host and port of that URL
         self.router: str | None = None  # its container-id; None while there is no connection
         self.pipelines = False  # routers accept a whole handshake at once
         self.journalled = not isinstance(journal, MemoryJournal)
@@ -117,6 +123,7 @@ class Driver:
         """Connects to this router; returns when the connection has ended, with the reason. `sent_to` is where the
         router has sent us, if it has. settings: by the router's URL and the channel binding of its certificate."""
         self.url = str(url)
+        self.server = url.host, url.port
         self.sent_to = None
         self._heard = False
         self._lost = waits.CONNECTION(self.loop.create_future())

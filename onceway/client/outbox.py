@@ -23,15 +23,26 @@ from onceway.base import waits
 from onceway.client.bodies import Body, encode_body
 from onceway.client.database_journal import Database, PublisherPart, name_of
 from onceway.client.signals import Changes
+from onceway.client.tracing import Tracing, tracing_of
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from onceway.client.connection import Connection
     from onceway.client.publisher import Publisher
 
 MOST: Final = 1000  # rows that are read at once
 
 
-def put_in_outbox(connection: Any, container: str, address: str, body: Body, *, name: str | None = None) -> None:
+def put_in_outbox(
+    connection: Any,
+    container: str,
+    address: str,
+    body: Body,
+    *,
+    name: str | None = None,
+    tracing: TracerProvider | bool = True,
+) -> None:
     """Hands a message over, in the transaction that the connection is in; it is sent once that is committed.
 
     Args:
@@ -40,14 +51,20 @@ def put_in_outbox(connection: Any, container: str, address: str, body: Body, *, 
         address: The topic or queue.
         body: bytes, str, or a `Message`.
         name: As of that program's `Connection.outbox`.
+        tracing: Who makes the span `create`, as of `connect`.
 
     Raises:
         UsageError: The body has no AMQP type; or the connection commits each statement by itself.
     """
+    _put(connection, name_of("publisher", container, address, name or address), address, body, tracing_of(tracing))
+
+
+def _put(connection: Any, link: str, address: str, body: Body, tracing: Tracing | None) -> None:
     database = Database(connection)
     database.check()
-    insert = "INSERT INTO onceway (link, body) VALUES (?, ?)"
-    database.run(insert, (name_of("publisher", container, address, name or address), encode_body(body)))
+    # The row has the context of who hands it over: whoever sends it, and however often, sends these octets.
+    payload = encode_body(body) if tracing is None else tracing.create(address, body)
+    database.run("INSERT INTO onceway (link, body) VALUES (?, ?)", (link, payload))
 
 
 class Outbox:
@@ -74,7 +91,8 @@ class Outbox:
 
     def put(self, connection: Any, body: Body) -> None:
         """As `put_in_outbox`; and it is looked for at once when this turn of the loop is over."""
-        put_in_outbox(connection, self._connection.container, self.address, body, name=self.name)
+        link = name_of("publisher", self._connection.container, self.address, self.name)
+        _put(connection, link, self.address, body, self._connection._driver.tracing)
         self._awake.set()
 
     async def flush(self) -> None:

@@ -8,7 +8,7 @@ journal group and one block of transfers.  A message costs a number, a payload a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from onceway.errors import (
 
 if TYPE_CHECKING:
     from onceway.client.driver import Driver
+    from onceway.client.tracing import Sending
 
 _CHUNK = 1024  # messages that put_many hands over at a time
 
@@ -94,6 +95,8 @@ class Publisher:
         self._unreported: UndecidedPublications | None = None
         self.recovered: list[Publication] = list(self._open.values())
         self.journalled = journalled
+        tracing = driver.tracing
+        self._spans = None if tracing is None else tracing.publisher(link.address, lambda: self.max_message_bytes)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed or self._error is not None else self._link.state
@@ -179,9 +182,10 @@ class Publisher:
             LinkStolen, ConnectionClosed, JournalError: The publisher cannot go on.
         """
         payload = self._encode(body)
+        sending = None if self._spans is None else self._spans.send(body, payload)
         if self._room <= 0 or self._unreported is not None:
-            await self._wait_for_room()
-        return self._take(payload)
+            await self._wait_for_room(sending)
+        return self._take(payload, sending)
 
     def put_nowait(self, body: Body) -> Publication:
         """As `put`; raises `PublisherFull` where `put` would wait."""
@@ -189,7 +193,7 @@ class Publisher:
         self._check()
         if self._room <= 0:
             raise PublisherFull(f"publisher {self.name} of {self.address} has no credit now")
-        return self._take(payload)
+        return self._take(payload, None if self._spans is None else self._spans.send(body, payload))
 
     async def put_many(self, bodies: Iterable[Body]) -> Publications:
         """Publishes all of them, in order, and waits for credit in between; the cheapest way to publish.
@@ -199,33 +203,48 @@ class Publisher:
         Returns:
             The messages under way, as one awaitable.
         """
-        return await self._put_all(map(self._encode, bodies))
+        return await self._put_all(bodies, encoded=False)
 
     async def put_payloads(self, payloads: Iterable[bytes]) -> Publications:
         """As `put_many`, of messages that are encoded already: what `Message.encode` returns."""
-        return await self._put_all(map(self._checked, payloads))
+        return await self._put_all(payloads, encoded=True)
 
-    async def _put_all(self, source: Iterator[bytes]) -> Publications:
+    async def _put_all(self, source: Iterable[Any], *, encoded: bool) -> Publications:
         self._check()
         publications = Publications(self, self.sequence)
-        while payloads := list(islice(source, _CHUNK)):
-            at = 0
-            while at < len(payloads):
-                if self._room <= 0 or self._unreported is not None:
-                    await self._wait_for_room()
-                if self.sequence != publications.last + 1:
-                    raise UsageError("put_many and other puts of one publisher cannot be mixed while it waits")
-                taken = payloads[at : at + self._room]
-                at += len(taken)
-                publications.last += len(taken)
-                if not publications._left:
-                    self._many.append(publications)
-                publications._left += len(taken)
-                self.sequence += len(taken)
-                self._room -= len(taken)
-                self._queue += taken
-                self._schedule()
+        bodies = iter(source)
+        while chunk := list(islice(bodies, _CHUNK)):
+            payloads = list(map(self._checked if encoded else self._encode, chunk))
+            if self._spans is None:
+                await self._put_chunk(payloads, publications, None)
+                continue
+            sending = self._spans.send_many(None if encoded else chunk, payloads)
+            try:
+                await self._put_chunk(sending.payloads, publications, sending)
+            except BaseException as error:
+                sending.abandon(error)
+                raise
         return publications
+
+    async def _put_chunk(self, payloads: list[bytes], publications: Publications, sending: Sending | None) -> None:
+        at = 0
+        while at < len(payloads):
+            if self._room <= 0 or self._unreported is not None:
+                await self._wait_for_room()
+            if self.sequence != publications.last + 1:
+                raise UsageError("put_many and other puts of one publisher cannot be mixed while it waits")
+            taken = payloads[at : at + self._room]
+            at += len(taken)
+            if sending is not None:
+                sending.took(self.sequence, len(taken))
+            publications.last += len(taken)
+            if not publications._left:
+                self._many.append(publications)
+            publications._left += len(taken)
+            self.sequence += len(taken)
+            self._room -= len(taken)
+            self._queue += taken
+            self._schedule()
 
     @OUTCOME
     async def drain(self) -> None:
@@ -264,8 +283,11 @@ class Publisher:
             raise UsageError(f"a message of {len(payload)} bytes exceeds what the router takes, {limit}")
         return payload
 
-    def _take(self, payload: bytes) -> Publication:
+    def _take(self, payload: bytes, sending: Sending | None) -> Publication:
         number = self.sequence
+        if sending is not None:
+            payload = sending.payloads[0]
+            sending.took(number)
         publication = self._open[number] = Publication(self, number)
         self.sequence = number + 1
         self._room -= 1
@@ -280,16 +302,20 @@ class Publisher:
             self._driver.soon()
 
     @OUTCOME
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, sending: Sending | None = None) -> None:
         self._waiters += 1
         try:
             self._tell_waiting()
             await self._changes.until(
                 lambda: self._room > 0 or self._error or self._closed or self._closing or self._unreported
             )
+            self._check()
+        except BaseException as error:
+            if sending is not None:
+                sending.abandon(error)
+            raise
         finally:
             self._waiters -= 1
-        self._check()
 
     def _tell_waiting(self) -> None:
         """Reports why it waits, once, and only if somebody waits."""
@@ -369,6 +395,8 @@ class Publisher:
         self._finish(first, last, error)
 
     def _finish(self, first: int, last: int, error: Exception | None) -> None:
+        if self._spans is not None:
+            self._spans.finish(first, last, error)
         publications = self._open
         if publications:
             for number in range(first, last + 1):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from itertools import accumulate
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from amqp10.outcomes import ACCEPTED, Outcome
 from onceway.base import waits
 from onceway.client.clock import now_s
 from onceway.client.delivery import Batch, Delivery
-from onceway.client.protocol.events import Arrived, Attached, Detached, Drained, Failed, Gap, LinkEvent
+from onceway.client.protocol.events import Arrived, Attached, Detached, Drained, Failed, Gap, LinkEvent, Settled
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import DONE, Changes, Done
@@ -94,6 +95,9 @@ class Subscriber:
         self._error: Exception | None = None
         self._closed = False
         self._closing = False
+        tracing = driver.tracing
+        self._spans = None if tracing is None else tracing.subscriber(link.address, link.name)
+        link.tells_settled = self._spans is not None
 
     def __repr__(self) -> str:
         state = "closed" if self._closed or self._error is not None else self._link.state
@@ -118,11 +122,12 @@ class Subscriber:
         return self
 
     async def __anext__(self) -> Delivery:
+        since_ns = 0
         if not self._runs:
-            await self._wait()
+            since_ns = await self._wait()
             if not self._runs:
                 raise StopAsyncIteration
-        return self._next()
+        return self._next(since_ns)
 
     async def receive(self) -> Delivery:
         """The next delivery.  A cancelled or timed-out `receive` loses nothing.
@@ -131,13 +136,14 @@ class Subscriber:
             ConnectionClosed: The subscriber is closed.
             SubscriptionBroken, LinkStolen, LinkRefused, JournalError: As iterating does.
         """
+        since_ns = 0
         if not self._runs:
-            await self._wait()
+            since_ns = await self._wait()
             if not self._runs:
                 raise ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
-        return self._next()
+        return self._next(since_ns)
 
-    def _next(self) -> Delivery:
+    def _next(self, since_ns: int) -> Delivery:
         run = self._runs[0]
         if isinstance(run, SubscriptionBroken):
             self._runs.popleft()
@@ -153,14 +159,18 @@ class Subscriber:
             self._runs.popleft()
             at = 0
         self._offset = at
+        if self._spans is not None:
+            self._spans.receive([delivery.payload], {0: delivery.message_format}, [position], since_ns, batch=False)
         return delivery
 
     @waits.MESSAGE
-    async def _wait(self) -> None:
-        """Waits until there is something to take, or the subscriber is closed."""
+    async def _wait(self) -> int:
+        """Waits until there is something to take, or the subscriber is closed. Returns since when, for its spans."""
+        since_ns = 0 if self._spans is None else time_ns()
         await self._changes.until(lambda: self._runs or self._error or self._closed)
         if self._error is not None and not self._runs:
             raise self._error
+        return since_ns
 
     # -- in batches
 
@@ -180,8 +190,9 @@ class Subscriber:
 
     @waits.MESSAGE
     async def _next_batch(self, max_messages: int, max_bytes: int, max_wait: float) -> Batch | None:
+        since_ns = 0
         if not self._runs:
-            await self._wait()
+            since_ns = await self._wait()
         if max_wait and self._waiting < max_messages:
             await self._changes.until(
                 lambda: self._waiting >= max_messages or self._error or self._closed or self._gapped(), max_wait
@@ -194,7 +205,10 @@ class Subscriber:
         if isinstance(run, SubscriptionBroken):
             self._runs.popleft()
             raise run
-        return self._batch(max_messages, max_bytes)
+        batch = self._batch(max_messages, max_bytes)
+        if self._spans is not None:
+            self._spans.receive(batch.payloads, batch.other_formats, batch._positions, since_ns, batch=True)
+        return batch
 
     def _gapped(self) -> bool:
         return isinstance(self._runs[-1], SubscriptionBroken) if self._runs else False
@@ -283,12 +297,14 @@ class Subscriber:
 
     # -- outcomes
 
-    def _decide(self, ranges: list[tuple[int, int]], outcome: Outcome) -> Awaitable[None]:
+    def _decide(self, ranges: list[tuple[int, int]], outcome: Outcome, *, batch: bool) -> Awaitable[None]:
         """Gathers outcomes until the end of this turn of the loop, neighbours as one range."""
         if self._error is not None:
             return Done(self._error)
         if self._closed:
             return Done(ConnectionClosed(f"subscriber {self.name} of {self.address} is closed: this has no effect"))
+        if self._spans is not None:
+            self._spans.settle(ranges, outcome, batch)
         if outcome is ACCEPTED:
             self.accepted += sum(last - first + 1 for first, last in ranges)
         pending = self._pending
@@ -333,6 +349,10 @@ class Subscriber:
                 self._runs.append(event)
                 self._waiting += len(event.tags)
                 continue
+            if isinstance(event, Settled):
+                if self._spans is not None:
+                    self._spans.finish(event.first, event.last)
+                continue
             self._driver.note_link(self._link, event)
             if isinstance(event, Attached):
                 self._attached = True
@@ -345,7 +365,7 @@ class Subscriber:
                 self._drained = [event.empty]
             elif isinstance(event, Failed):
                 self._error = event.error
-                self._clear()  # outcomes have no effect any more
+                self._clear(event.error)  # outcomes have no effect any more
             elif isinstance(event, Detached):
                 self._closed = True
         self._changes.notify()
@@ -363,7 +383,9 @@ class Subscriber:
                 )
             )
 
-    def _clear(self) -> None:
+    def _clear(self, error: Exception | None = None) -> None:
+        if self._spans is not None:
+            self._spans.finish_all(error)
         self._pending = None
         self._runs.clear()
         self._offset = self._waiting = 0

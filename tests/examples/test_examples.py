@@ -29,6 +29,15 @@ ALONE = {
         "nonsense was rejected: rejected by 1 subscription: shop:unreadable: this is no order",
     ],
     "cloud_events": [f"order.placed {number} of /shop: {{'number': {number}}}" for number in range(2)],
+    "tracing": [
+        "trace 1: checkout (internal, links: 0)",
+        "trace 2: receive parcels (client, links: 1)",
+        "weighing one parcel",
+        "trace 1: weigh (internal, links: 0)",
+        "trace 1: process parcels (consumer, links: 1)",
+        "trace 1: send parcels (producer, links: 0)",
+        "trace 1: settle parcels (client, links: 1)",
+    ],
     "request_and_reply": ["once -> ONCE", "and -> AND", "only -> ONLY", "once -> ONCE"],
     "several_topics": [
         f"{topic}: {topic} 0, {topic} 1, {topic} 2" for topic in ("fruit", "vegetables", "herbs")

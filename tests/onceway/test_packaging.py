@@ -68,7 +68,7 @@ def locked() -> dict[str, str]:
 # own, and for building.
 RUNNING = sorted(
     set(project()["project"]["optional-dependencies"])
-    - {"check", "cloudevents", "docs", "proton", "spark", "spark-connect", "spark-s3", "test"}
+    - {"check", "cloudevents", "docs", "otel", "proton", "spark", "spark-connect", "spark-s3", "test"}
 )
 
 

@@ -65,6 +65,14 @@ class Arrived:
 
 
 @dataclass(slots=True)
+class Settled:
+    """Deliveries at positions first .. last are settled: the network knows their outcomes, or needs none."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
 class Gap:
     """The subscription may have missed messages; `dropped` deliveries without outcome were forgotten with it."""
 
@@ -93,4 +101,4 @@ class Detached:
     closed: bool
 
 
-LinkEvent = Attached | Lost | Decided | Undecided | Waits | Arrived | Gap | Drained | Failed | Detached
+LinkEvent = Attached | Lost | Decided | Undecided | Waits | Arrived | Settled | Gap | Drained | Failed | Detached

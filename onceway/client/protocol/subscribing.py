@@ -23,7 +23,7 @@ from amqp10.termini import EXPIRE_LINK_DETACH, EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
 from onceway.client.protocol.delivery_ids import DeliveryIds
-from onceway.client.protocol.events import Arrived, Drained, Gap
+from onceway.client.protocol.events import Arrived, Drained, Gap, Settled
 from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import ATTACHED, CLOSED, DETACHING, LONGEST, ClientLink
 from onceway.client.protocol.window import Window
@@ -70,6 +70,7 @@ class SubscriberLink(ClientLink):
         self._marks: dict[tuple[int, str], None] = {}
         self._meanwhile: Mapping[bytes, bytes | None] = {}  # what another process had added, at the last attach
         self._deciding = 0
+        self.tells_settled = False  # nobody but tracing wants to know
         self._ids = DeliveryIds()
         self.holdings = Holdings()
         self.holdings.load(record.unsettled)
@@ -94,7 +95,10 @@ class SubscriberLink(ClientLink):
         self._window.outstanding -= last - first + 1
         number = 0
         if self.state is not CLOSED:
-            for low, high in self.holdings.not_settled(first, last):
+            live = self.holdings.not_settled(first, last)
+            if live != [(first, last)]:
+                self._tell_settled(first, last)
+            for low, high in live:
                 if isinstance(state, Accepted | Rejected):
                     self._part.accept(self.holdings.tags(low, high), write_state(state))
                 self._deciding += high - low + 1
@@ -243,6 +247,7 @@ class SubscriberLink(ClientLink):
     def _settled(self, first: int, last: int) -> None:
         """The network is done with positions first .. last."""
         self._ids.forget(first, last)
+        self._tell_settled(first, last)
         gone = self.holdings.settle(first, last)
         if gone:
             self._part.settle(gone)
@@ -250,9 +255,14 @@ class SubscriberLink(ClientLink):
     def _forget(self, first: int, last: int) -> None:
         """Positions first .. last are settled by us."""
         self._ids.forget(first, last)
+        self._tell_settled(first, last)
         gone = self.holdings.forget(first, last)
         if gone:
             self._part.settle(gone)
+
+    def _tell_settled(self, first: int, last: int) -> None:
+        if self.tells_settled:
+            self.events.append(Settled(first, last))
 
     def check_invariants(self) -> None:
         super().check_invariants()
