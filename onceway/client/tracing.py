@@ -171,7 +171,6 @@ class _Spans:
         more: Mapping[str, Any] | None = None,
         parent: Context | None = None,
         since_ns: int = 0,
-        links: Sequence[Link] = (),
     ) -> Span:
         """count: of a batch; None: it is of one message, of which `found` has at most one."""
         attributes = {
@@ -190,7 +189,7 @@ class _Spans:
             context=parent,
             kind=kind,
             attributes=attributes,
-            links=[*(link for each in found if (link := each.link) is not None), *links],
+            links=[link for each in found if (link := each.link) is not None],
             start_time=since_ns or None,
         )
 

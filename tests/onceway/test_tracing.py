@@ -33,6 +33,7 @@ from onceway.client.database_journal import TABLE
 from onceway.client.signals import Changes
 from onceway.client.tracing import SCHEMA, Tracing, _in_payload, tracing_of
 from onceway.cloudevents import event_of, event_of_mqtt, message_of
+from router.names import GUARANTEES
 from tests.live import LiveNetwork
 
 BOUND_S = 60.0
@@ -206,6 +207,25 @@ async def test_batches_have_one_span_with_links(url: str) -> None:
         assert (span.attributes or {})["messaging.batch.message_count"] == 3
     assert theirs.one("process many").parent is None
     assert (send.attributes or {})["messaging.batch.message_count"] == 3
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+async def test_each_guarantee_has_its_spans(url: str, guarantee: str) -> None:
+    spans = Spans()
+    async with onceway.connect(url, tracing=spans.provider) as connection:
+        subscriber = await connection.subscriber(guarantee, guarantee=guarantee)
+        publisher = await connection.publisher(guarantee, guarantee=guarantee)
+        publication = await publisher.put(b"1")
+        delivery = await subscriber.receive()
+        with delivery.process():
+            await delivery.accept()
+        await publication
+        if guarantee != "at-most-once":
+            await spans.ended(f"settle {guarantee}")
+    names = ["send", "receive", "process"] if guarantee == "at-most-once" else ["send", "receive", "process", "settle"]
+    assert sorted(span.name for span in spans.exporter.get_finished_spans()) == sorted(
+        f"{name} {guarantee}" for name in names
+    )
 
 
 async def test_what_is_rejected_is_an_error_of_send(url: str) -> None:

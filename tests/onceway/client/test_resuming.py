@@ -8,7 +8,7 @@ from amqp10.events import LinkAttaching, LinkDetached
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.sender import SenderLink
 from amqp10.types import ULong
-from onceway.client.protocol.events import Failed, Gap
+from onceway.client.protocol.events import Failed, Gap, Settled
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import LinkStolen
 from tests.onceway.client.harness import (
@@ -118,6 +118,21 @@ def test_a_resumption_that_is_settled_ends_the_delivery() -> None:
     rig.run()
     assert told(rig) == []
     assert subscriber.holdings.settled_early == {}
+
+
+def test_whoever_wants_to_know_is_told_of_each_settlement() -> None:
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig)
+    subscriber.tells_settled = True
+    deliver(rig, link, 0, 1)
+    rig.reconnect()
+    link = rig.answer_subscriber({tag(1): None})
+    link.resume(tag(1), settled=True)
+    rig.run()
+    subscriber.decide(1, 1, ACCEPTED, rig.now)  # void: it is settled
+    rig.run()
+    told_of = [(event.first, event.last) for event in subscriber.take_events() if isinstance(event, Settled)]
+    assert told_of == [(0, 0), (1, 1), (1, 1)]
 
 
 def test_a_delivery_whose_tag_is_held_is_not_handed_on_again() -> None:
