@@ -36,6 +36,96 @@ _SHORTEST_IDLE_MS: Final = 20  # a peer that wants heartbeats more often is refu
 _GRACE: Final = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
 
 
+class Times:
+    """When octets have passed, and until when something is waited for (AMQP 2.4.5)."""
+
+    __slots__ = ("deadline", "last_read", "last_written", "now", "remote_idle_s", "silent_since")
+
+    def __init__(self, now: float, handshake_timeout_s: float) -> None:
+        self.now = now
+        self.last_read = now
+        """When bytes last arrived."""
+        self.silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
+        self.last_written = now
+        self.deadline = now + handshake_timeout_s  # of the handshake, later of the peer's close
+        self.remote_idle_s: float | None = None
+
+    def next(self, idle_s: float | None) -> float | None:
+        """When the peer will have been silent for too long, or waits for a heartbeat."""
+        remote = self.remote_idle_s
+        if remote is None:
+            return None if idle_s is None else self.silent_since + idle_s
+        beat = self.last_written + remote / 2
+        return beat if idle_s is None or beat < self.silent_since + idle_s else self.silent_since + idle_s
+
+    def is_silent(self, idle_s: float) -> bool:
+        """Whether the peer has been silent for too long now."""
+        if self.now >= self.silent_since + idle_s * (1 + _GRACE):
+            # This process has paused, and input that arrived meanwhile may not have been read: some event loops
+            # (uvloop) run timers first.
+            self.silent_since = self.now - idle_s * (1 - _GRACE)
+        return self.now >= self.silent_since + idle_s
+
+    def wants_heartbeat(self) -> bool:
+        return self.remote_idle_s is not None and self.now >= self.last_written + self.remote_idle_s / 2
+
+
+class Channels:
+    """Sessions by channel, ours and the peer's."""
+
+    __slots__ = ("_ours", "_theirs", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        """Sessions that have not ended; after ConnectionClosed, those that existed then."""
+        self._ours: dict[int, Session] = {}
+        self._theirs: dict[int, Session] = {}
+
+    def free(self, highest: int) -> int:
+        """The lowest that no session has. LocalProtocolError if all have one."""
+        channel = 0
+        while channel in self._ours:
+            channel += 1
+        if channel > highest:
+            raise LocalProtocolError(f"all channels up to {highest} are in use")
+        return channel
+
+    def add(self, session: Session) -> None:
+        self.sessions.append(session)
+        self._ours[session.channel] = session
+
+    def map(self, session: Session, remote: int) -> None:
+        """The peer has begun it, too, on this channel."""
+        self._theirs[remote] = session
+
+    def has(self, remote: int) -> bool:
+        return remote in self._theirs
+
+    def unanswered(self, channel: int) -> Session:
+        """The one that we have begun on our channel, and the peer has not."""
+        session = self._ours.get(channel)
+        if session is None or session.remote_begin is not None:
+            raise RemoteProtocolError(ILLEGAL_STATE, f"no begin was sent on channel {channel}")
+        return session
+
+    def session_of(self, remote: int) -> Session:
+        session = self._theirs.get(remote)
+        if session is None:
+            raise RemoteProtocolError(ILLEGAL_STATE, f"channel {remote} has no session")
+        return session
+
+    def remove(self, session: Session, remote: int) -> None:
+        del self._theirs[remote]
+        del self._ours[session.channel]
+        self.sessions.remove(session)
+
+    def check_invariants(self) -> None:
+        for session in self.sessions:
+            assert self._ours[session.channel] is session, f"{session!r} is not registered"
+            if not session.ended:
+                session.check_invariants()
+
+
 class Connection(Recipient):
     """The owner moves bytes and time; everything that the peer did comes back as events.
 
@@ -49,39 +139,27 @@ class Connection(Recipient):
 
     def __init__(self, settings: ConnectionSettings, *, server: bool, now: float) -> None:
         super().__init__(settings)
-        self.server = server
-        self.user: str | None = None
-        """The identity that SASL established; None without a SASL layer."""
-        self.groups: tuple[str, ...] = ()
-        self.sessions: list[Session] = []
-        """Sessions that have not ended; after ConnectionClosed, those that existed then."""
-        self.last_read = now
-        """When bytes last arrived."""
-        self._silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
+        self.handshake = Handshake(settings, server=server)
+        """For the owner: `user` and `groups`, which SASL has established."""
+        self.channels = Channels()
+        self.times = Times(now, settings.handshake_timeout_s)
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
-        self._handshake = Handshake(settings, server=server)
         self._open_sent = False
         self._local_error: Error | None = None
         self._close_reported = False
-        self._by_channel: dict[int, Session] = {}
-        self._by_remote_channel: dict[int, Session] = {}
-        self._now = now
-        self._deadline = now + settings.handshake_timeout_s  # of the handshake, later of the peer's close
-        self._last_written = now
-        self._remote_idle_s: float | None = None
-        self.reader = Reader(self)
+        self.reader = Reader(self, stranger=server)
         """For the owner: `frames`, `buffered` and `frame_completed_by`."""
 
     @property
     def authenticating(self) -> bool:
         """A step of SASL is pending: what comes before its result is held."""
-        return self._state is HANDSHAKE and self._handshake.pending
+        return self._state is HANDSHAKE and self.handshake.pending
 
     @property
     def has_output(self) -> bool:
         """data_to_send has something."""
-        return bool(self._out or self._with_output or self._handshake.output)
+        return bool(self._out or self._with_output or self.handshake.output)
 
     # Bytes and time ---------------------------------------------------------------------------------------------
 
@@ -93,7 +171,8 @@ class Connection(Recipient):
         reader.unread = False
         if state is CLOSED or not (data or reader.more):
             return events
-        self._now = self.last_read = self._silent_since = now
+        times = self.times
+        times.now = times.last_read = times.silent_since = now
         offset = 0
         if reader.buffered:
             if state is not HANDSHAKE and reader.completes_large_frame(len(data)):
@@ -104,15 +183,15 @@ class Connection(Recipient):
             return events
         if state is HANDSHAKE:
             try:
-                offset = self._handshake.receive(data)
+                offset = self.handshake.receive(data)
             except HandshakeFailed as failure:
                 self._handshake_failed(failure, events)
                 return events
-            if self._handshake.done:
+            if self.handshake.done:
                 self._state = OPENING
-                self.user, self.groups = self._handshake.user, self._handshake.groups
-                if self.server and self.settings.per_user is not None:
-                    self.settings = self._handshake.settings = self.settings.per_user(self.user)
+                handshake = self.handshake
+                if handshake.server and self.settings.per_user is not None:
+                    self.settings = handshake.settings = self.settings.per_user(handshake.user)
             state = self._state
         if state is not HANDSHAKE:
             offset = reader.read(data, offset, events)
@@ -123,16 +202,16 @@ class Connection(Recipient):
     def authenticated(self, step: Step, now: float) -> list[Event]:
         """The result of a SASL step that was `Pending`. Nothing happens if the connection has ended meanwhile."""
         events: list[Event] = []
-        if self._state is HANDSHAKE and self._handshake.pending:
+        if self._state is HANDSHAKE and self.handshake.pending:
             try:
-                return self.receive_data(self._handshake.resolve(step), now)
+                return self.receive_data(self.handshake.resolve(step), now)
             except HandshakeFailed as failure:
                 self._handshake_failed(failure, events)
         return events
 
     def heard(self, now: float) -> None:
         """Input has arrived that will be passed later: the peer is not silent."""
-        self._silent_since = max(self._silent_since, now)
+        self.times.silent_since = max(self.times.silent_since, now)
 
     def stop_reading(self) -> None:
         """Discard all further input, and what is held of an incomplete frame."""
@@ -142,7 +221,7 @@ class Connection(Recipient):
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is closed, or will deliver nothing more."""
         events: list[Event] = []
-        self._now = now
+        self.times.now = now
         if self._state is not CLOSED:
             local = self._state is CLOSING
             self._state, self.closed = CLOSED, True
@@ -164,19 +243,19 @@ class Connection(Recipient):
             if self._state is not CLOSING and self._state is not CLOSED:
                 for session in touched:
                     session._flush()
-        handshake, out = self._handshake, self._out
+        handshake, out = self.handshake, self._out
         if handshake.output:
             first = handshake.output[:]
             handshake.output.clear()
             if not handshake.ready:  # what follows waits for our AMQP header
-                self._last_written = self._now
+                self.times.last_written = self.times.now
                 return first
             out[:0] = first
         if not out or not handshake.ready:
             return ()
         self._out = []
         size, self.output_size = self.output_size, 0
-        self._last_written = self._now
+        self.times.last_written = self.times.now
         if len(out) == 1:
             return out
         return [b"".join(out)] if size < LARGE else gathered(out)
@@ -184,21 +263,17 @@ class Connection(Recipient):
     def next_deadline(self) -> float | None:
         """When to call handle_timer; None: not before the next input or output."""
         if self._state is not OPENED:
-            return None if self._state is CLOSED else self._deadline
-        idle, remote = self.settings.idle_timeout_s, self._remote_idle_s
-        if remote is None:
-            return None if idle is None else self._silent_since + idle
-        beat = self._last_written + remote / 2
-        return beat if idle is None or beat < self._silent_since + idle else self._silent_since + idle
+            return None if self._state is CLOSED else self.times.deadline
+        return self.times.next(self.settings.idle_timeout_s)
 
     def handle_timer(self, now: float) -> list[Event]:
         """Write a heartbeat if one is due; close the connection if the peer has been silent for too long."""
         events: list[Event] = []
-        self._now = now
+        self.times.now = now
         if self._state is CLOSED:
             return events
         if self._state is not OPENED:
-            if now >= self._deadline:
+            if now >= self.times.deadline:
                 if self._state is not CLOSING:
                     text = f"not opened in time: handshake-timeout {self.settings.handshake_timeout_s:g} s"
                     self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
@@ -207,20 +282,12 @@ class Connection(Recipient):
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
-        if idle is not None and now >= self._silent_since + idle * (1 + _GRACE):
-            # This process has paused, and input that arrived meanwhile may not have been read: some event loops
-            # (uvloop) run timers first.
-            self._silent_since = now - idle * (1 - _GRACE)
-        if idle is not None and now >= self._silent_since + idle:  # AMQP 2.4.5
-            text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
+        if idle is not None and self.times.is_silent(idle):
+            text = f"nothing heard for {now - self.times.last_read:.1f} s: idle-time-out {idle:g} s"
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
             self._state, self.closed = CLOSED, True
             self.reader.forget()
-        elif (
-            self._remote_idle_s is not None
-            and now >= self._last_written + self._remote_idle_s / 2
-            and not self.has_output
-        ):
+        elif self.times.wants_heartbeat() and not self.has_output:
             self._append(EMPTY_FRAME)
         return events
 
@@ -230,7 +297,7 @@ class Connection(Recipient):
         """Client: send header, SASL and open. A server needs no such call."""
         if self._open_sent or self.closing:
             raise LocalProtocolError("the connection is open already, or closed")
-        self._handshake.start()
+        self.handshake.start()
         self._send_open()
 
     def begin(self) -> Session:
@@ -248,12 +315,12 @@ class Connection(Recipient):
         if self.closing:
             return
         self._local_error = error
-        if self._state is HANDSHAKE and self.server:
+        if self._state is HANDSHAKE and self.handshake.server:
             self._state, self.closed = CLOSED, True
             return
         if not self._open_sent:
             self._send_open()  # AMQP 2.4.3: close follows open, even if nothing else is sent
-        for session in self.sessions:
+        for session in self.channels.sessions:
             if not session.ended:
                 session._flush()
         self._write_close(error)
@@ -270,8 +337,8 @@ class Connection(Recipient):
     def _write_close(self, error: Error | None) -> None:
         self._write_frame(0, self._encode_within_frame(Close(error)))
         self._state = CLOSING
-        self._deadline = self._now + CLOSE_TIMEOUT_S
-        for session in self.sessions:
+        self.times.deadline = self.times.now + CLOSE_TIMEOUT_S
+        for session in self.channels.sessions:
             session._stop()
 
     def _send_open(self) -> None:
@@ -296,17 +363,11 @@ class Connection(Recipient):
         highest = self.settings.channel_max
         if self.remote_open is not None:
             highest = min(highest, self.remote_open.channel_max)
-        channel = 0
-        while channel in self._by_channel:
-            channel += 1
-        if channel > highest:
-            raise LocalProtocolError(f"all channels up to {highest} are in use")
-        return channel
+        return self.channels.free(highest)
 
     def _add_session(self, session: Session) -> None:
-        self.sessions.append(session)
+        self.channels.add(session)
         self.held_size += OCTETS
-        self._by_channel[session.channel] = session
 
     def _fail(self, error: Error, events: list[Event]) -> None:
         """The peer broke a rule of the connection: close it."""
@@ -320,14 +381,14 @@ class Connection(Recipient):
         self.reader.unreadable = True
         self._local_error = error = Error(failure.condition, failure.description)
         self._state = CLOSING
-        self._deadline = self._now + CLOSE_TIMEOUT_S
+        self.times.deadline = self.times.now + CLOSE_TIMEOUT_S
         self._report(ConnectionClosed(self, error, failure.local), events)
 
     def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
         if not self._close_reported:
             self._close_reported = True
             events.append(event)
-            for session in self.sessions:
+            for session in self.channels.sessions:
                 session._stop()
 
     def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
@@ -367,7 +428,7 @@ class Connection(Recipient):
                 raise RemoteProtocolError(
                     NOT_ALLOWED, f"an idle-time-out of {performative.idle_time_out} ms is below {_SHORTEST_IDLE_MS} ms"
                 )
-            self._remote_idle_s = performative.idle_time_out / 1000
+            self.times.remote_idle_s = performative.idle_time_out / 1000
         self._state = OPENED
         self.reader.opened(self.settings.max_frame_size)
         if not self._open_sent:
@@ -378,7 +439,7 @@ class Connection(Recipient):
         if not self._expects_frames(begin):
             return
         self._check_channel(channel)
-        if channel in self._by_remote_channel:
+        if self.channels.has(channel):
             raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has a session already")
         if begin.remote_channel is None:
             try:
@@ -389,23 +450,18 @@ class Connection(Recipient):
             session._received_begin(begin, channel)
             session._begin()
         else:
-            answered = self._by_channel.get(begin.remote_channel)
-            if answered is None or answered.remote_begin is not None:
-                raise RemoteProtocolError(ILLEGAL_STATE, f"no begin was sent on channel {begin.remote_channel}")
-            session = answered
+            session = self.channels.unanswered(begin.remote_channel)
             session._received_begin(begin, channel)
-        self._by_remote_channel[channel] = session
+        self.channels.map(session, channel)
         if not session.ended:
             events.append(SessionBegun(session, begin.remote_channel is not None))
 
     def _on_end(self, end: End, channel: int, events: list[Event]) -> None:
         if not self._expects_frames(end):
             return
-        session = self._session_of(channel)
+        session = self.channels.session_of(channel)
         session._received_end(end, events)
-        del self._by_remote_channel[channel]
-        del self._by_channel[session.channel]
-        self.sessions.remove(session)
+        self.channels.remove(session, channel)
         self.held_size -= OCTETS
         for link in session.links:
             link._left()
@@ -433,28 +489,19 @@ class Connection(Recipient):
     def _mapped_session(self, performative: Performative | SaslPerformative, channel: int) -> Session | None:
         if not self._expects_frames(performative):
             return None
-        session = self._session_of(channel)
+        session = self.channels.session_of(channel)
         return session if session._state is MAPPED else None
-
-    def _session_of(self, channel: int) -> Session:
-        session = self._by_remote_channel.get(channel)
-        if session is None:
-            raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has no session")
-        return session
 
     def check_invariants(self) -> None:
         """What must hold between any two calls; used by the simulator and by tests."""
         assert self.output_size == sum(map(len, self._out)), "output_size is wrong"
-        links = [link for session in self.sessions for link in session.links if isinstance(link, ReceiverLink)]
+        links = [link for session in self.channels.sessions for link in session.links if isinstance(link, ReceiverLink)]
         assert self.incomplete_size == sum([link.incomplete_size for link in links]), "incomplete_size is wrong"
         self.reader.check_invariants()
-        held = sum(OCTETS + sum(link.octets for link in session.links) for session in self.sessions)
+        held = sum(OCTETS + sum(link.octets for link in session.links) for session in self.channels.sessions)
         held += self.reader.remembered
         assert self.held_size == held, f"{self.held_size} octets of sessions and links counted, {held} held"
-        for session in self.sessions:
-            assert self._by_channel[session.channel] is session, f"{session!r} is not registered"
-            if not session.ended:
-                session.check_invariants()
+        self.channels.check_invariants()
 
     def _forget_shapes(self) -> None:
         self.reader.forget_shapes()

@@ -31,7 +31,7 @@ class ConnectionOpened:
 @dataclass(slots=True)
 class ConnectionClosed:
     """The connection has ended, once per connection and last of its events. All its sessions and links end with it
-    (`connection.sessions`, `session.links`); no events come for these.
+    (`connection.channels.sessions`, `session.links`); no events come for these.
 
     error: the peer's, or the one we closed it with; None after a plain close of either side, and when the bytes just
     stopped. local: we closed it. lost: the bytes stopped without a close.

@@ -103,6 +103,10 @@ class Handshake:
         """Both AMQP headers have been exchanged."""
         return self._phase is Phase.DONE
 
+    def regroup(self, groups: tuple[str, ...]) -> None:
+        """The user is in these groups now."""
+        self.groups = groups
+
     def start(self) -> None:
         """Client: write the first header, or everything if nothing has to be waited for."""
         assert not self.server

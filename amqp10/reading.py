@@ -51,7 +51,6 @@ _unpack_size: Final = Struct(">I").unpack_from
 class Recipient(ConnectionEnd):
     """A connection as its reader knows it."""
 
-    server: bool
     closed: bool
 
     def _received(self, performative: Any, channel: int, events: list[Event]) -> None:
@@ -74,10 +73,11 @@ class Reader:
                  "_wanted", "budget", "buffered", "frames", "more", "shapes", "unread",
                  "unreadable")  # fmt: skip
 
-    def __init__(self, connection: Recipient) -> None:
+    def __init__(self, connection: Recipient, *, stranger: bool) -> None:
+        """stranger: limits for who has not said who it is hold up to its open."""
         self._connection = connection
         self._max_frame_size = min(connection.settings.max_frame_size, BEFORE_LOGIN)
-        self._stranger = connection.server  # its open has not come
+        self._stranger = stranger
         self.frames = 0
         """Every frame, heartbeats included."""
         self.unreadable = False

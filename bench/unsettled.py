@@ -175,7 +175,7 @@ def connect(peer: Onceway, size: int, stack: ExitStack) -> None:
     def until(attached: int, of: Sequence[tuple[Connection, socket.socket]] = clients) -> None:
         for client, at in of:
             at.sendall(client.data_to_send())
-            (session,) = client.sessions
+            (session,) = client.channels.sessions
             while session.remote_begin is None or sum(link.attached for link in session.links) < attached:
                 data = at.recv(1 << 16)
                 assert data, "the router closed the connection"
@@ -194,13 +194,13 @@ def connect(peer: Onceway, size: int, stack: ExitStack) -> None:
     def subscribe() -> None:
         for number, (client, _) in enumerate(clients):
             for link in range(LINKS):
-                receiver = client.sessions[0].receiver(f"l{link}")
+                receiver = client.channels.sessions[0].receiver(f"l{link}")
                 receiver.attach(source=Source(f"beside-{number}-{link}"), target=Target())
         until(LINKS)
 
     def publish() -> None:
         for number, (client, _) in enumerate(clients):
-            client.sessions[0].sender("p").attach(source=Source(), target=Target(f"beside-{number}-0"))
+            client.channels.sessions[0].sender("p").attach(source=Source(), target=Target(f"beside-{number}-0"))
         until(LINKS + 1)
 
     steps = (

@@ -219,8 +219,8 @@ class AmqpTrunk(Trunk):
             named = ", ".join(map(repr, sorted(self.certified))) or "nobody"
             problem = f"router {name!r} is not who its certificate says: that names {named}"
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
-        elif self.dialled is None and self.connection.user not in (None, name):
-            problem = f"router {name!r} has shown that it is {self.connection.user!r:.80}"
+        elif self.dialled is None and self.connection.handshake.user not in (None, name):
+            problem = f"router {name!r} has shown that it is {self.connection.handshake.user!r:.80}"
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
         else:
             try:

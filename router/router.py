@@ -102,7 +102,7 @@ class Router(BaseRouter):
         connections to keep."""
         for connection in self.connections:
             if connection not in keep and (user := connection.identity.user) in groups:
-                connection.connection.groups = groups[user]
+                connection.connection.handshake.regroup(groups[user])
         self.mqtt.regroup(groups, keep)
 
     def reconfigure(self, config: RouterConfig, now: float) -> None:

@@ -98,8 +98,8 @@ def run_server(data: bytes) -> None:
         if len(output) > ROOM + RATIO * len(data):
             raise Broken(f"{len(output)} bytes answer {len(data)}")
         # EXTERNAL is the one that needs no secret: TLS has checked the certificate before
-        if connection.user not in (None, "somebody whose certificate nobody has"):
-            raise Broken(f"let in {connection.user!r}")
+        if connection.handshake.user not in (None, "somebody whose certificate nobody has"):
+            raise Broken(f"let in {connection.handshake.user!r}")
 
 
 def run_client(data: bytes) -> None:

@@ -121,7 +121,7 @@ def client_in_the_middle() -> Connection:
         connection.receive_data(frame(Begin(channel, 0, 1000, 1000), channel), 0.0)
         connection.receive_data(b"".join(frame(attach, channel) for attach in _attaches()), 0.0)
         connection.receive_data(frame(_open_window(handle=1, delivery_count=0, link_credit=30), channel), 0.0)
-    for session in connection.sessions:
+    for session in connection.channels.sessions:
         for link in session.links:
             if isinstance(link, ReceiverLink):
                 link.grant(30)
@@ -157,7 +157,7 @@ def _take(event: Event) -> None:
 
 def _send(connection: Connection, tags: list[bytes], payload: bytes) -> None:
     """On each link that has credit for so many."""
-    for session in connection.sessions:
+    for session in connection.channels.sessions:
         for link in session.links:
             if isinstance(link, SenderLink) and link.capacity() >= len(tags):
                 link.send(tags, [payload] * len(tags))

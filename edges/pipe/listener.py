@@ -124,7 +124,7 @@ class Listener:
             if who is None:
                 session.close(UNAUTHORIZED_ACCESS, f"user {session.user!r:.60} was removed")
                 continue
-            session.connection.groups = who.groups
+            session.connection.handshake.regroup(who.groups)
             for reading in list(session.links.values()):
                 try:
                     self.guard.check(session.identity, "receive", reading.pipe.name)
@@ -248,7 +248,7 @@ class Session:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.user or ANONYMOUS, self.connection.groups)
+        return Identity(self.user or ANONYMOUS, self.connection.handshake.groups)
 
     def close(self, condition: str, text: str) -> None:
         if not self.connection.closing:
@@ -265,7 +265,7 @@ class Session:
         )
 
     def _opened(self) -> None:
-        user = self.connection.user or ANONYMOUS
+        user = self.connection.handshake.user or ANONYMOUS
         reason = self.listener.guard.admission.admit(self, user)
         if reason is not None:
             self.close(RESOURCE_LIMIT_EXCEEDED, reason)

@@ -97,7 +97,7 @@ class BaseConnection:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.user or ANONYMOUS, self.connection.groups)
+        return Identity(self.user or ANONYMOUS, self.connection.handshake.groups)
 
     def said(self) -> dict[str, Any]:
         """Returns its address, user and container, for the log."""

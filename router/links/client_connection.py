@@ -321,7 +321,7 @@ class ClientConnection(BaseConnection):
                 getattr(port, method)(event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
-        user = self.connection.user or ANONYMOUS
+        user = self.connection.handshake.user or ANONYMOUS
         self.limits = self.router.offers.limits_of(user)
         suspected = self.router.border.suspects.refuses(None, user, self.log.address, now)
         reason = REFUSED if suspected else self.router.admission.admit(self, user)
@@ -600,7 +600,7 @@ class ClientConnection(BaseConnection):
     def _check_refused(self) -> None:
         """A link that is refused takes something, too, until its client has detached it."""
         holding = self.core.memory.holding
-        refused = sum(len(session.links) for session in self.connection.sessions) - len(self.ports)
+        refused = sum(len(session.links) for session in self.connection.channels.sessions) - len(self.ports)
         if refused > (MOST_REFUSED if holding.full else self.limits.links):
             self.router.admission.count_refusal(MEMORY if holding.full else LINKS)
             text = f"{refused} links were refused and are not detached: detach them"

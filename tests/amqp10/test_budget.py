@@ -124,7 +124,7 @@ def test_a_disposition_over_many_ranges_is_handled_in_parts_and_means_the_same(s
     told = [(e.first_id, e.last_id, e.state, e.settled) for e in found if isinstance(e, Dispositions)]
     assert told == [(e.first_id, e.last_id, e.state, e.settled) for e in expected if isinstance(e, Dispositions)]
     assert len(told) == (count if settled else 2 * count)
-    for session in parted.sessions:
+    for session in parted.channels.sessions:
         session.check_invariants()
 
 
@@ -134,14 +134,14 @@ def test_what_is_sent_while_a_disposition_is_handled_has_no_outcome_by_it() -> N
     found = connection.receive_data(encode_frame(AMQP_FRAME, 0, said.encode()), 0.0)
     assert connection.reader.more
     flow = Flow(0, 1 << 16, 0, 1 << 16, handle=0, delivery_count=MOST_RANGES, link_credit=10)
-    (link, _) = connection.sessions[0].links
+    (link, _) = connection.channels.sessions[0].links
     assert isinstance(link, SenderLink)
     link._received_flow(flow)
     link.send([b"new"], [b"x"])
     while connection.reader.more:
         found += connection.receive_data(b"", 0.0)
     assert max(event.last_id for event in found if isinstance(event, Dispositions)) == 2 * MOST_RANGES - 1
-    assert len(connection.sessions[0].outgoing.unsettled) == 1
+    assert len(connection.channels.sessions[0].outgoing.unsettled) == 1
 
 
 def attach_with(states: dict[bytes, object]) -> bytes:

@@ -85,7 +85,7 @@ def test_close_takes_links_and_sessions_with_it() -> None:
     pair.client.close()
     _, at_server = pair.pump()
     assert kinds(at_server) == ["ConnectionClosed"]
-    assert pair.server.sessions == [link.session]
+    assert pair.server.channels.sessions == [link.session]
     assert link.session.links == [link]
     assert link.detached
     assert sender.detached

@@ -80,7 +80,7 @@ def test_a_client_tells_of_a_server_with_another_version() -> None:
 def test_sasl_comes_before_open(client: Any, user: str, chunk: int | None) -> None:
     mechanisms = server_mechanisms(verify=lambda name, password: password == "secret")
     pair = Pair(client={"sasl": client}, server={"sasl": mechanisms, "allow_no_sasl": False}, chunk=chunk)
-    assert pair.server.user == user
+    assert pair.server.handshake.user == user
     assert pair.client.remote_open is not None
 
 
@@ -103,7 +103,7 @@ def test_pipelined_a_connection_is_open_after_one_round_trip(fields: dict[str, A
     client = Connection(settings("client", **fields), server=False, now=0.0)
     server = sasl_server()
     assert round_trips(client, server) == trips
-    assert server.user == (None if not fields else "anonymous")
+    assert server.handshake.user == (None if not fields else "anonymous")
 
 
 @pytest.mark.parametrize("chunk", [1, 7, None])
@@ -144,7 +144,7 @@ def test_a_wrong_password_gets_an_outcome_and_no_connection() -> None:
     for events, local in ((at_client, False), (at_server, True)):
         closed = only(events, ConnectionClosed)
         assert (closed.error.condition, closed.local) == (UNAUTHORIZED_ACCESS, local)
-    assert pair.server.user is None
+    assert pair.server.handshake.user is None
 
 
 def test_a_mechanism_that_is_not_offered_is_refused() -> None:
@@ -166,7 +166,7 @@ def test_a_server_with_sasl_may_also_do_without() -> None:
     server = sasl_server()
     server.receive_data(AMQP_HEADER + encode_frame(0, 0, Open("x").encode()), 0.0)
     assert server.remote_open is not None
-    assert server.user is None
+    assert server.handshake.user is None
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_arrives_while_a_step_is_pending_is_read_behind_it() -> None:
     server.data_to_send()
     events = server.authenticated(Success("ann", groups=("ops",)), 1.0)
     assert type(only(events, ConnectionOpened)) is ConnectionOpened
-    assert (server.user, server.groups) == ("ann", ("ops",))
+    assert (server.handshake.user, server.handshake.groups) == ("ann", ("ops",))
 
 
 def test_a_pending_step_may_fail() -> None:
@@ -238,14 +238,14 @@ def test_the_result_of_a_step_that_came_too_late_changes_nothing() -> None:
     server.receive_data(SASL_HEADER + sasl_frame(SaslInit(Symbol("PLAIN"), b"x")), 0.0)
     only(server.handle_timer(5.0), ConnectionClosed)
     assert server.authenticated(Success("ann"), 6.0) == []
-    assert server.user is None
+    assert server.handshake.user is None
 
 
 def test_a_client_takes_the_first_of_its_mechanisms_that_is_offered() -> None:
     scram = Scram("SCRAM-SHA-512", "ann", "secret", lambda: "nonce")
     choice = ClientChoice([scram, Plain("ann", "secret")])
     pair = Pair(client={"sasl": choice}, server={"sasl": server_mechanisms(verify=lambda user, password: True)})
-    assert pair.server.user == "ann"
+    assert pair.server.handshake.user == "ann"
 
 
 def test_a_client_that_is_offered_none_of_its_mechanisms_says_what_is_offered() -> None:

@@ -380,7 +380,7 @@ def test_proton_authenticates_to_our_server(mechanism: str) -> None:
     sender = peer.sender()
     peer.pump()
     assert sender.credit == 100
-    assert peer.engine.user == ("ann" if mechanism == "PLAIN" else "anonymous")
+    assert peer.engine.handshake.user == ("ann" if mechanism == "PLAIN" else "anonymous")
 
 
 def test_proton_with_a_wrong_password_is_refused() -> None:

@@ -34,8 +34,8 @@ def test_end_is_answered() -> None:
     at_client, at_server = pair.pump()
     assert at_client == [SessionEnded(mine, None, True)]
     assert at_server == [SessionEnded(theirs, None, False)]
-    assert pair.client.sessions == []
-    assert pair.server.sessions == []
+    assert pair.client.channels.sessions == []
+    assert pair.server.channels.sessions == []
 
 
 def test_end_carries_its_error_and_takes_the_links_with_it() -> None:
@@ -332,7 +332,7 @@ def test_a_violation_ends_one_session_and_leaves_the_other() -> None:
     assert not session.ended
     assert kinds(wire.send(Attach("x", 0, True), channel=1)) == ["LinkAttaching"]
     wire.send(End())
-    assert wire.server.sessions == [session]
+    assert wire.server.channels.sessions == [session]
 
 
 def test_ids_of_deliveries_that_never_began_are_used_again() -> None:

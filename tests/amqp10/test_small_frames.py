@@ -57,7 +57,7 @@ def test_a_name_that_no_answer_can_carry_ends_the_session() -> None:
 def test_errors_of_session_and_connection_fit_the_peers_frames() -> None:
     wire = small_wire()
     error = Error("amqp:internal-error", "why " * 500, {"what": "x" * 1000})
-    wire.server.sessions[0].end(error)
+    wire.server.channels.sessions[0].end(error)
     wire.server.close(error)
     data = wire.server.data_to_send()
     assert largest_frame(data) <= 512

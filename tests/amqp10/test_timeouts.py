@@ -73,7 +73,7 @@ def test_a_heartbeat_is_a_sign_of_life() -> None:
     wire = Wire(idle_timeout_s=10.0)
     wire.server.receive_data(EMPTY_FRAME, 9.0)
     assert wire.server.next_deadline() == 19.0
-    assert wire.server.last_read == 9.0
+    assert wire.server.times.last_read == 9.0
 
 
 def test_a_peer_that_never_opens_is_dropped() -> None:

@@ -421,7 +421,7 @@ def test_a_run_goes_through_two_engines_unchanged() -> None:
 def test_unattached_receivers_get_no_runs() -> None:
     wire = server()
     wire.feed(b"".join(encoded(1000 + n, b"t", b"x") for n in range(5)))
-    link = wire.server.sessions[0].links[0]
+    link = wire.server.channels.sessions[0].links[0]
     assert isinstance(link, ReceiverLink)
     link.detach()
     assert wire.feed(b"".join(encoded(1005 + n, b"t", b"x") for n in range(5))) == []

@@ -73,7 +73,7 @@ def test_transfers_beyond_the_window_end_the_session_alone(start: int) -> None:
     ended_with(events, WINDOW_VIOLATION)
     (ended,) = wire.read()
     assert isinstance(ended, End)
-    assert len(wire.server.sessions) == 2
+    assert len(wire.server.channels.sessions) == 2
     assert kinds(wire.send(Attach("x", 0, True), channel=1)) == ["LinkAttaching"]
 
 

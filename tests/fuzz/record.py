@@ -65,7 +65,7 @@ def proton_client() -> bytes:
             transport.pop(len(data))
             said += data
             _serve(server.receive_data(data, 0.0))
-        for session_ in server.sessions:
+        for session_ in server.channels.sessions:
             for link in session_.links:
                 if isinstance(link, SenderLink) and link.capacity() and not link.delivery_count:
                     link.send([b"a", b"b", b"c"], [BODY] * 3)

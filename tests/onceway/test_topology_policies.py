@@ -179,7 +179,7 @@ def test_each_word_of_an_entry_lets_in_and_refuses(key: str, tmp_path: Path) -> 
     for (user, groups, direction, address), allowed in ((let_in, True), (refused, False)):
         clients = network(*config.policies)
         client = connect(clients, user)
-        client.served.connection.groups = groups
+        client.served.connection.handshake.regroup(groups)
         if direction == "send":
             link: Link = client.sender(target=Target(address), rcv_settle_mode=RCV_FIRST)
         else:

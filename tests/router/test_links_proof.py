@@ -47,7 +47,7 @@ def test_the_echos_answer_is_the_sign_of_life(clients: Clients, core: Any) -> No
 
 def test_a_transfer_is_the_sign_of_life_and_comes_after_it(clients: Clients, core: Any) -> None:
     client, link = plain_attach(clients, core)
-    link._received_attach(client.served.connection.sessions[0].links[0].local_attach)  # type: ignore[arg-type]
+    link._received_attach(client.served.connection.channels.sessions[0].links[0].local_attach)  # type: ignore[arg-type]
     link.credit = 1
     link.session.outgoing.window = 10
     link.send([b"1"], [BODY])

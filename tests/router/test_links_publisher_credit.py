@@ -79,7 +79,7 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
     client.sender()
     core.memory.payload_bytes = clients.router.config.memory_limit + 1
     clients.router.flush(clients.now)
-    (session,) = client.served.connection.sessions
+    (session,) = client.served.connection.channels.sessions
     assert session.incoming.paused
     core.memory.payload_bytes = 0
     clients.exchange()

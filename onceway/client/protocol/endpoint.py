@@ -265,7 +265,11 @@ class Endpoint:
         assert self.connection is not None
         if not link.needs_session:
             return
-        shared = [session for session in self.connection.sessions if not session.ended and session is not self._asking]
+        shared = [
+            session
+            for session in self.connection.channels.sessions
+            if not session.ended and session is not self._asking
+        ]
         # One channel is kept for asking.  Links beyond the other channels share sessions: their delivery-ids
         # interleave, which costs speed and nothing else.
         if shared and self._free_channels() < 2:
@@ -297,7 +301,7 @@ class Endpoint:
             return
         # A router that allows a single session cannot be asked: the time at which something was read has to do.
         for link in self.links:
-            link.answered(connection.last_read, now)
+            link.answered(connection.times.last_read, now)
 
     def _answered(self, session: Session, now: float) -> None:
         for link in self.links:
@@ -309,4 +313,4 @@ class Endpoint:
         assert connection is not None
         assert connection.remote_open is not None
         highest = min(connection.settings.channel_max, connection.remote_open.channel_max)
-        return highest + 1 - len(connection.sessions)
+        return highest + 1 - len(connection.channels.sessions)

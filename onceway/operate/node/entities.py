@@ -192,7 +192,7 @@ class _Connections(Kind):
                 "container": part.container,
                 "scheme": part.scheme,
                 "protocol": "amqp",
-                "sessions": len(part.connection.sessions),
+                "sessions": len(part.connection.channels.sessions),
                 "links": len(part.ports),
                 "max_frame_size": part.connection.remote_max_frame_size,
                 "properties": decode_value(part.properties)[0],
@@ -223,10 +223,10 @@ class _OfConnections(Kind):
 
 class _Sessions(_OfConnections):
     def number(self, owner: ClientConnection) -> int:
-        return len(owner.connection.sessions)
+        return len(owner.connection.channels.sessions)
 
     def parts(self, owner: ClientConnection) -> Iterable[Session]:
-        return owner.connection.sessions
+        return owner.connection.channels.sessions
 
     def identity(self, owner: ClientConnection, part: Session) -> str:
         return f"{owner.log.address}/{part.channel}"

@@ -356,7 +356,7 @@ class FakeRouter:
         if connection is None:
             return
         network = self.network
-        if connection.last_read == 0.0:
+        if connection.times.last_read == 0.0:
             self.first_reads.append(len(data))
             if len(data) > self.longest_first_read:
                 wire.abort()
@@ -394,7 +394,7 @@ class FakeRouter:
         if connection is None:
             connection = self._peers.pop(wire, None)
         if connection is not None:
-            for session in connection.sessions:
+            for session in connection.channels.sessions:
                 for link in session.links:
                     self.network.detached(link, False)
 

@@ -47,7 +47,7 @@ def test_answered_it_has_had_contact_when_it_asked() -> None:
     for _ in range(40):
         ask(rig, publisher)
         rig.run()
-    assert len(rig.client.connection.sessions) == 1
+    assert len(rig.client.connection.channels.sessions) == 1
     rig.drop()
     rig.now += 114
     rig.connect()
@@ -136,7 +136,7 @@ def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
     rig.answer_publisher()
     assert rig.received() == [payload(0)]
     assert publisher.contact.absence_s(rig.now) == 0
-    assert len(rig.client.connection.sessions) == 1
+    assert len(rig.client.connection.channels.sessions) == 1
 
 
 def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
@@ -184,10 +184,10 @@ def test_links_leave_a_channel_for_asking() -> None:
     for number in range(4):
         rig.publisher(name=f"p{number}")
         rig.answer_publisher()
-    assert sorted(len(session.links) for session in rig.client.connection.sessions) == [2, 2]
+    assert sorted(len(session.links) for session in rig.client.connection.channels.sessions) == [2, 2]
     rig.now += 7.5
     rig.client.handle_timer(rig.now)
-    assert len(rig.client.connection.sessions) == 3
+    assert len(rig.client.connection.channels.sessions) == 3
     rig.run()
     assert [link.contact.absence_s(rig.now) for link in rig.client.links] == [0] * 4
 
