@@ -57,6 +57,7 @@ def without_versions() -> None:
     from interrouter.events import PeerUp
     from interrouter.network import Network
     from router import config
+    from router.core.address import Address
     from router.core.core import Core
     from router.router import Router
 
@@ -74,6 +75,9 @@ def without_versions() -> None:
         incarnation: int
         now: float
         fresh: bool
+
+    class Attached(NamedTuple):
+        all: Any
 
     networks: Any = Network
     routers: Any = Router
@@ -97,6 +101,8 @@ def without_versions() -> None:
     cores: Any = Core
     routers.turn = routers.buffers = property(lambda router: router)
     cores.memory = cores.recovery = property(lambda core: core)
+    addresses: Any = Address
+    addresses.attached = property(lambda address: Attached(address.ingress.attached))
     networks.more = property(lambda network: network.sessions.events)
     session: Any = PeerUp
     session.version = None

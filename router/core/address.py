@@ -3,12 +3,12 @@
 Addresses know nothing of each other. A part knows those parts that its constructor takes:
 
 - `publisher_directory`, `subscription_directory`: what every router knows of publishers and subscriptions;
-- `ingress`: publishers attach here, prove themselves, claim, and go;
-- `streams`: which subscriptions get the stream of a publisher that is attached here;
-- `windows`: how much it may send;
-- `records`: what these publishers have sent and not settled;
+- `ingress`: publishers attach here, prove themselves, claim, and go; it has the `streams`, which subscriptions get that
+  of a publisher, with the `completion` of what it settles, and the `turns` of large deliveries;
+- `windows`: how much a publisher that is attached here may send;
+- `records`: what these publishers have sent and not settled; and the `feeds` of queues from a topic;
 - `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
-- `egress`: subscriptions attach here, are answered, resume, and go.
+- `egress`: subscriptions attach here, are answered, resume, and go; it has the maps that are `kept` for clients.
 
 Topics and queues have all of these. What differs are two objects that they hold: `records.distribution` says to whom
 records go and when they are done, `deliveries.reception` how deliveries come and who answers for them. They are those
@@ -52,34 +52,37 @@ class Address(BaseAddress):
 
     def __init__(self, core: BaseCore, name: str, first_position: int, subscribers: Attached) -> None:
         super().__init__(core, name)
-        self.kept = Kept(self, subscribers)
-        self.finishing = Finishing(self, self.kept)
+        kept = Kept(self, subscribers)
         self.publishers = PublisherDirectory(self)
         self.deliveries = Deliveries(self, self.publishers)
         consumers = QueueReception(self.deliveries) if self.doubts is not None else None
-        self.egress = self.publishers.egress = Egress(self, self.deliveries, self.kept, consumers)
-        self.completion = Completion(self, self.finishing)
-        self.feeds = Feeds(self, self.completion)
-        self.turns = Turns(self)
-        self.records = Records(self, first_position, self.feeds, self.turns)
-        self.feeds.records = self.records
-        self.streams = Streams(self, self.records, self.completion)
-        self.windows = Windows(self, self.streams)
-        self.ingress = Ingress(self, self.publishers, self.streams, self.turns, self.windows)
+        self.egress = self.publishers.egress = Egress(self, self.deliveries, kept, consumers)
+        completion = Completion(self, Finishing(self, kept))
+        feeds, turns = Feeds(self, completion), Turns(self)
+        self.records = feeds.records = Records(self, first_position, feeds, turns)
+        streams = Streams(self, self.records, completion)
+        self.windows = Windows(self, streams)
+        self.ingress = Ingress(self, self.publishers, streams, turns, self.windows)
         self.queue = Queue(self.records, self.ingress, consumers) if consumers is not None else None
-        if self.queue is not None:
-            self.timed: TopicReception | Expiring = self.queue.distribution.expiring
-        else:
-            self.timed = TopicReception(self.deliveries, self.egress)
+        if self.queue is None:
+            self.deliveries.reception = TopicReception(self.deliveries, self.egress)
             self.records.distribution = TopicDistribution(self.records)
-        self.subscriptions = SubscriptionDirectory(self, self.egress, self.streams, self.ingress)
+        self.subscriptions = SubscriptionDirectory(self, self.egress, streams, self.ingress)
+
+    @property
+    def timed(self) -> TopicReception | Expiring:
+        """What has deliveries whose time may be over."""
+        if self.queue is not None:
+            return self.queue.distribution.expiring
+        assert isinstance(self.deliveries.reception, TopicReception)
+        return self.deliveries.reception
 
     def all_handlers(self) -> m.Handlers:
         """What takes each kind of message."""
         parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
         found: m.Handlers = {}
         kind = (self.records.distribution, self.deliveries.reception)
-        for part in (*parts, self.finishing, self.kept, self.turns, *kind):
+        for part in (*parts, self.ingress.streams.completion.finishing, self.egress.kept, self.ingress.turns, *kind):
             found.update(part.handlers())
         if self.queue is not None:
             found.update(self.queue.browsing.handlers())
@@ -101,7 +104,7 @@ class Address(BaseAddress):
         self.publishers.router_up(router)
         self.ingress.router_up(router)
         self.egress.router_up(router)
-        self.kept.router_up(router)
+        self.egress.kept.router_up(router)
 
     def router_down(self, router: str) -> None:
         """The session with that router is over: what it owed is owed by others (protocol 8.6)."""
@@ -110,9 +113,9 @@ class Address(BaseAddress):
         self.deliveries.router_down(router)
         self.egress.router_down(router)
         self.ingress.router_down(router)
-        self.finishing.router_down(router)
-        self.turns.router_down(router)
-        self.kept.router_down(router)
+        self.ingress.streams.completion.finishing.router_down(router)
+        self.ingress.turns.router_down(router)
+        self.egress.kept.router_down(router)
         if self.queue is not None:
             self.queue.browsing.router_down(router)
 
@@ -124,18 +127,18 @@ class Address(BaseAddress):
 
     def keeper_changed(self) -> None:
         """Another router keeps its maps (protocol 7.9.4)."""
-        for link in self.kept.links:
+        for link in self.egress.kept.links:
             link.keeper_changed()
 
     def feed_late(self, queue: str) -> None:
         """That queue has got a consumer (protocol 16.12.4)."""
-        self.feeds.late[queue] = None
+        self.records.feeds.late[queue] = None
         self.ingress.all_windows_changed()
         self.core.agenda.touch(self)
 
     def feed_learnt(self, queue: str) -> None:
         """That queue's directory has a publisher of whom another router has told."""
-        self.feeds.learnt[queue] = None
+        self.records.feeds.learnt[queue] = None
 
     def holders(self) -> Iterator[SubscriptionEntry]:
         """Subscriptions that have yet to accept something, as far as this router knows: those that are away first.
@@ -154,14 +157,14 @@ class Address(BaseAddress):
                     yield entry
             elif entry.home is not None and records.awaited.get(entry.home):
                 yield entry
-        for queue, positions in self.feeds.awaited.items():
+        for queue, positions in records.feeds.awaited.items():
             if positions and queue in core.addresses:
                 yield from core.addresses[queue].holders()
 
     def use(self) -> str:
         """Says who uses it; nothing if nobody does. A declared subscription that has never attached does not."""
         publishers = [each.home for each in self.known_publishers.values()]
-        publishers += [self.core.name for each in self.proving.values() for _ in each]
+        publishers += [self.core.name for _ in self.attached.proving()]
         entries = self.known_subscriptions.values()
         subscriptions = [each.home for each in entries if not each.declared or each.term != NO_TERM]
         used = [
@@ -173,7 +176,7 @@ class Address(BaseAddress):
         """Attaches that waited are answered, and every record is checked (protocol 4.4)."""
         self.egress.check_all_answered()
         self.records.check_all()
-        self.completion.check_all()
+        self.ingress.streams.completion.check_all()
         for publisher in list(self.ingress.publishers.values()):
             self.ingress.check_ready(publisher)
 
@@ -187,15 +190,15 @@ class Address(BaseAddress):
         """Does what is due."""
         self.subscriptions.tick()
         self.publishers.tick()
-        self.streams.tick()
+        self.ingress.streams.tick()
         self.timed.tick()
         self.windows.waiting.tick()
-        self.feeds.tick()
+        self.records.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        own = (self.timed, self.windows.waiting, self.feeds)
-        parts = (self.subscriptions, self.publishers, self.streams, *own)
+        own = (self.timed, self.windows.waiting, self.records.feeds)
+        parts = (self.subscriptions, self.publishers, self.ingress.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 
     @property
@@ -205,16 +208,15 @@ class Address(BaseAddress):
             return False
         return not (
             self.publishers.entries
-            or self.ingress.publishers
-            or self.ingress.proving
+            or self.attached
             or self.deliveries.subscribers
             or self.records.settled
             or self.deliveries.accepts
             or self.deliveries.sync_accepts
-            or self.finishing
-            or self.completion
-            or self.kept
-            or self.turns
+            or self.ingress.streams.completion.finishing
+            or self.ingress.streams.completion
+            or self.egress.kept
+            or self.ingress.turns
         )
 
     def is_empty(self) -> bool:
@@ -222,11 +224,12 @@ class Address(BaseAddress):
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state of a part, or of two that go together, is impossible."""
-        for part in (self.publishers, self.subscriptions, self.records, self.streams, self.ingress, self.deliveries):
+        for part in (self.publishers, self.subscriptions, self.records, self.ingress.streams, self.ingress):
             part.check_invariants()
+        self.deliveries.check_invariants()
         self.deliveries.reception.check_invariants()
-        self.completion.check_invariants()
-        self.feeds.check_invariants()
+        self.ingress.streams.completion.check_invariants()
+        self.records.feeds.check_invariants()
 
 
 def _count(homes: list[str | None], what: str) -> str:

@@ -7,6 +7,7 @@ Names go in one direction. A part of an address knows a `BaseCore`, a `BaseAddre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from router.config import Life, RouterConfig
@@ -94,6 +95,65 @@ class BaseCore:
         return address.established
 
 
+class Accepted:
+    """When a publisher was last told accepted at an address, or before that was forgotten, and up to which position
+    (protocol 7.3)."""
+
+    __slots__ = ("at", "stop")
+
+    def __init__(self, at: float | None, stop: int) -> None:
+        self.at = at
+        self.stop = stop
+
+    def note(self, now: float, stop: int = OPEN) -> None:
+        """A publisher is told accepted of a position below `stop`."""
+        self.at = now
+        self.stop = max(self.stop, stop)
+
+
+class AttachedPublishers:
+    """Those of one address at this router."""
+
+    __slots__ = ("_proving", "claimed")
+
+    def __init__(self) -> None:
+        self.claimed: dict[bytes, Publisher] = {}
+        self._proving: dict[bytes, list[Publisher]] = {}  # without a sign of life yet
+
+    def __bool__(self) -> bool:
+        return bool(self.claimed or self._proving)
+
+    def all(self) -> list[Publisher]:
+        return [*self.claimed.values(), *self.proving()]
+
+    def proving(self) -> Iterator[Publisher]:
+        return chain.from_iterable(self._proving.values())
+
+    def proving_as(self, publisher_id: bytes) -> list[Publisher]:
+        return self._proving.get(publisher_id, [])
+
+    def begin_proving(self, publisher: Publisher) -> None:
+        self._proving.setdefault(publisher.publisher_id, []).append(publisher)
+
+    def stop_proving(self, publisher: Publisher) -> None:
+        proving = self._proving[publisher.publisher_id]
+        proving.remove(publisher)
+        if not proving:
+            del self._proving[publisher.publisher_id]
+
+    def check_invariants(self) -> None:
+        for publisher_id, publisher in self.claimed.items():
+            assert publisher.publisher_id == publisher_id
+            assert publisher.ready or publisher.handshake.claims
+            publisher.check_invariants()
+        for publisher_id, proving in self._proving.items():
+            assert proving
+            for publisher in proving:
+                assert publisher.publisher_id == publisher_id
+                assert publisher.handshake.is_proving
+                publisher.check_invariants()
+
+
 class BaseAddress:
     """One address at this router, as its parts know it."""
 
@@ -104,20 +164,12 @@ class BaseAddress:
         self.counters = core.counters.of(name)
         self.known_publishers: dict[bytes, PublisherEntry] = {}
         self.known_subscriptions: dict[m.SubscriptionName, SubscriptionEntry] = {}
-        self.attached_publishers: dict[bytes, Publisher] = {}  # those that have claimed
-        self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
+        self.attached = AttachedPublishers()
         self.doubts = Doubts() if self.config.is_queue else None
         self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.recovery.is_established(name)  # publishers may be told accepted (protocol 4.4)
-        # when a publisher was last told accepted here, or before the address was forgotten, and up to which position
-        # (protocol 7.3)
-        self.accepted_at, self.accepted_stop = core.former.addresses.accepted(self.config.match)
-
-    def note_accepted(self, stop: int = OPEN) -> None:
-        """A publisher is told accepted of a position below `stop` (protocol 7.3)."""
-        self.accepted_at = self.core.now
-        self.accepted_stop = max(self.accepted_stop, stop)
+        self.accepted = Accepted(*core.former.addresses.accepted(self.config.match))
 
     def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
         """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""

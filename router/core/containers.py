@@ -53,5 +53,5 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
         if not missing and core.subscribers.get(port) is subscriber:
             done()
 
-    address.finishing.ask(list(missing), False, answered)
+    address.ingress.streams.completion.finishing.ask(list(missing), False, answered)
     core.drain()

@@ -366,20 +366,21 @@ class Core(BaseCore):
             touched: dict[Address, None] = self.agenda.take_touched()
             for address in touched:
                 if self.config.feeding:
-                    address.feeds.flush()
+                    address.records.feeds.flush()
                 address.deliveries.reception.flush()
                 if address.queue is not None:
                     address.queue.flush()
-                if address.kept.links:
-                    address.kept.flush()
+                if address.egress.kept.links:
+                    address.egress.kept.flush()
             if self.post.to_self:
                 self.drain()
             for address in touched:
                 reached = address.records.reached
                 if address.records.settled.starts:
                     address.records.flush()
-                if address.completion.noted:
-                    address.completion.begin(reached)
+                completion = address.ingress.streams.completion
+                if completion.noted:
+                    completion.begin(reached)
             if self.post.to_self:
                 self.drain()
             for address in touched:
@@ -457,12 +458,13 @@ class Core(BaseCore):
     def is_subscribed(self, address: str) -> bool:
         """Says whether a subscription of this address is known, or a queue that it feeds."""
         found = self.addresses.get(address)
-        return found is not None and bool(found.subscriptions.entries or found.feeds)
+        return found is not None and bool(found.subscriptions.entries or found.records.feeds)
 
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:
-            if address.accepted_at is not None:
-                self.former.addresses.note_accepted(address.config.match, (address.accepted_at, address.accepted_stop))
+            accepted = address.accepted
+            if accepted.at is not None:
+                self.former.addresses.note_accepted(address.config.match, (accepted.at, accepted.stop))
             self.forget(address)
 
     def forget(self, address: BaseAddress) -> None:

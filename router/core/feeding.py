@@ -249,7 +249,7 @@ class Feeds:
         self._all_unseen = False
         if not queues:
             return
-        for publisher in list(self.address.attached_publishers.values()):
+        for publisher in list(self.address.attached.claimed.values()):
             if publisher.ready:
                 self._look(publisher, queues)
 
@@ -257,7 +257,7 @@ class Feeds:
         """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
         late, self.late = self.late, {}
         records = self.records
-        for publisher in list(self.address.attached_publishers.values()):
+        for publisher in list(self.address.attached.claimed.values()):
             if publisher.ready:
                 for first, last in list(publisher.sent.live):
                     for start, stop, message_format in publisher.sent.positions(first, last):

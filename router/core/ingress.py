@@ -7,7 +7,6 @@ publisher's state is in `router.core.publisher`.
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from router.config import is_dynamic
@@ -51,16 +50,13 @@ class Ingress(BaseIngress):
         self.streams = streams
         self.turns = turns
         self.records = streams.records
-        self.publishers = address.attached_publishers
-        self.proving = address.proving
+        self.attached = address.attached
+        self.publishers = address.attached.claimed
         self.address = address
         self.core = address.core
 
     def handlers(self) -> m.Handlers:
         return {m.PubAck: self.on_puback, m.Again: self.on_again}
-
-    def attached(self) -> list[Publisher]:
-        return [*self.publishers.values(), *chain.from_iterable(self.proving.values())]
 
     # -------------------------------------------------------------------------------------------------------- attaching
 
@@ -113,7 +109,7 @@ class Ingress(BaseIngress):
         if resumes:
             address.counters.publishers_resumed += 1
         self._steal(publisher)
-        self.proving.setdefault(publisher_id, []).append(publisher)
+        self.attached.begin_proving(publisher)
         core.publishers[port] = publisher
         answered = attach.incarnation  # None: not known before the claim
         if unique:
@@ -132,14 +128,14 @@ class Ingress(BaseIngress):
         if attach.epoch is not None:
             return (attach.epoch, "")
         number = max(self.core.clock_us(), known[0] + 1 if known else 0)
-        for each in self.proving.get(publisher_id, ()):
+        for each in self.attached.proving_as(publisher_id):
             number = max(number, each.term[0] + 1)
         return (number, self.core.name)
 
     def _steal(self, publisher: Publisher) -> None:
         """Drops older local links of the publisher where its attach is certainly the later one: what is read now may
         have been written long ago (protocol 5.1.7)."""
-        older = list(self.proving.get(publisher.publisher_id, ()))
+        older = list(self.attached.proving_as(publisher.publisher_id))
         claimed = self.publishers.get(publisher.publisher_id)
         for each in [*older, claimed] if claimed else older:
             known = max(each.incarnation, each.brought.incarnation or 0)
@@ -261,7 +257,7 @@ class Ingress(BaseIngress):
         publisher.resending.expect(outgoing_tags(publisher.prefix, undecided), unknown=unique)
         publisher.sent.tags = set() if unique else None
         handshake.presented = {}
-        self._stop_proving(publisher)
+        self.attached.stop_proving(publisher)
         self.publishers[publisher.publisher_id] = publisher
         for entry in address.known_subscriptions.values():
             if entry.home is not None:
@@ -551,15 +547,9 @@ class Ingress(BaseIngress):
 
     def _discard(self, publisher: Publisher) -> None:
         """Forgets a publisher that has claimed nothing."""
-        self._stop_proving(publisher)
+        self.attached.stop_proving(publisher)
         self.core.publishers.pop(publisher.port, None)
         self.core.agenda.touch(self.address)  # the address may be empty now
-
-    def _stop_proving(self, publisher: Publisher) -> None:
-        proving = self.proving[publisher.publisher_id]
-        proving.remove(publisher)
-        if not proving:
-            del self.proving[publisher.publisher_id]
 
     def _drop_records(self, publisher: Publisher) -> None:
         """The publisher's unsettled map is now the only authority (protocol 8.4)."""
@@ -573,20 +563,11 @@ class Ingress(BaseIngress):
         self.core.roll_call.check_asked()
 
     def all_windows_changed(self) -> None:
-        for publisher in self.attached():
+        for publisher in self.attached.all():
             self.core.agenda.window_changed(publisher)
 
     def check_invariants(self) -> None:
-        for publisher_id, publisher in self.publishers.items():
-            assert publisher.publisher_id == publisher_id
-            assert publisher.ready or publisher.handshake.claims
-            publisher.check_invariants()
-        for publisher_id, proving in self.proving.items():
-            assert proving
-            for publisher in proving:
-                assert publisher.publisher_id == publisher_id
-                assert publisher.handshake.is_proving
-                publisher.check_invariants()
+        self.attached.check_invariants()
 
 
 def _is_plain(publisher: Publisher) -> bool:

@@ -29,7 +29,7 @@ class PublisherDirectory:
     def __init__(self, address: BaseAddress) -> None:
         self.address = address
         self.core = address.core
-        self.attached = address.attached_publishers
+        self.attached = address.attached.claimed
         self.entries = address.known_publishers
         self._is_node = is_dynamic(address.name)
         # since then nobody is known to subscribe, and no HELLO has told of a publisher (protocol 8.4.13)
@@ -124,7 +124,7 @@ class PublisherDirectory:
     def _note_known(self, publisher_id: bytes) -> None:
         """A subscriber's map or another router names the publisher, which was unknown here when it attached
         (protocol 5.4)."""
-        for publisher in self.address.proving.get(publisher_id, ()):
+        for publisher in self.address.attached.proving_as(publisher_id):
             publisher.handshake.may_be_late = publisher.brought.may_resend
 
     def _overtaken_by_news(self, publisher_id: bytes) -> None:
@@ -133,7 +133,7 @@ class PublisherDirectory:
         No clock can tell which of the two is later, whatever their terms. A later sign of life of the publisher can,
         and so can epochs that the client chose.
         """
-        for publisher in self.address.proving.get(publisher_id, ()):
+        for publisher in self.address.attached.proving_as(publisher_id):
             if not publisher.handshake.brought_epoch:
                 publisher.ingress.receive(publisher, Input.NEWS)
 
@@ -251,7 +251,7 @@ class PublisherDirectory:
 
     def attached_at(self, entry: PublisherEntry) -> str | None:
         """Returns the router where it is attached, as far as is known here, also before its claim."""
-        return self.core.name if entry.publisher_id in self.address.proving else entry.home
+        return self.core.name if self.address.attached.proving_as(entry.publisher_id) else entry.home
 
     def status_of(self, entries: list[PublisherEntry]) -> dict[str, object]:
         """Returns what would become of these publishers' deliveries if they did not come back: how many the

@@ -374,7 +374,7 @@ class Records(BaseRecords):
         ranges = self.settled.take()
         if self.reached:
             self.core.post.multicast(self.reached, Settle(self.address.name, ranges))
-            publishers = self.address.attached_publishers.values()
+            publishers = self.address.attached.claimed.values()
             if len(self.reached) > 1 and not any(publisher.sent.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.coverage.covered}))
 
@@ -433,11 +433,11 @@ class Records(BaseRecords):
     @property
     def counted_bytes(self) -> int:
         """Returns how many bytes of payload are kept here."""
-        lives = [(each, live) for each in self.address.attached_publishers.values() for live in each.sent.live]
+        lives = [(each, live) for each in self.address.attached.claimed.values() for live in each.sent.live]
         return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.sent.positions(*live))
 
     def check_invariants(self) -> None:
-        publishers = self.address.attached_publishers.values()
+        publishers = self.address.attached.claimed.values()
         for each in (self.undone, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
         self.log.check_invariants()

@@ -44,7 +44,7 @@ def of_all(core: Core) -> Report:
 def of_address(address: Address) -> Generator[None, None, Report]:
     """One address; yields after each link and subscription. Links may come and go meanwhile."""
     publishers = []
-    for publisher in address.ingress.attached():
+    for publisher in address.attached.all():
         publishers.append(of_publisher(address, publisher))
         yield
     subscribers = []

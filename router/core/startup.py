@@ -188,7 +188,7 @@ class Startup:
             address.publishers.learn_of_hello(publisher)
         for topic in core.config.feeding:  # protocol 16.12.4
             if topic in core.addresses:
-                core.addresses[topic].feeds.look_all()
+                core.addresses[topic].records.feeds.look_all()
         for subscription in message.subscriptions:
             if sender in core.kinds.apart(subscription.address):
                 continue

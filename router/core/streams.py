@@ -7,8 +7,6 @@ works elsewhere (protocol 5.7). FLUSH, by which an ingress says that nothing is 
 
 from __future__ import annotations
 
-from itertools import chain
-
 from router.core import messages as m
 from router.core.base import BaseAddress
 from router.core.completion import Completion
@@ -27,7 +25,7 @@ class Streams:
         self.core = address.core
         self.records = records
         self.completion = completion
-        self.publishers = address.attached_publishers
+        self.publishers = address.attached.claimed
 
     # -------------------------------------------------------------------------------------------------------- questions
 
@@ -97,7 +95,7 @@ class Streams:
         still proving are asked for their sign of life again.
         """
         if history:
-            for publisher in chain.from_iterable(self.address.proving.values()):
+            for publisher in self.address.attached.proving():
                 publisher.ingress.receive(publisher, Input.JOIN)
         for publisher in list(self.publishers.values()):
             if self.records.lacks_payload(publisher, entry):

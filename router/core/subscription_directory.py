@@ -239,7 +239,7 @@ class SubscriptionDirectory:
     def _may_have_missed(self, created_at: float) -> bool:
         """Says whether this router may have told accepted without an unknown subscription, which was not created before
         that time (protocol 7.3)."""
-        accepted_at = self.address.accepted_at
+        accepted_at = self.address.accepted.at
         return accepted_at is not None and accepted_at >= created_at
 
     def _has_stayed(self, before: SubscriptionEntry | Former | None, message: m.Join) -> bool:
@@ -280,7 +280,7 @@ class SubscriptionDirectory:
     def _has_missed(self, former: Former, stayed: bool = False) -> bool:
         """Says whether something may have been accepted without a subscription since it was forgotten here: by this
         router, or by one that is gone (protocol 7.3)."""
-        if self._may_have_missed(former.forgotten_at) and self.address.accepted_stop > former.position:
+        if self._may_have_missed(former.forgotten_at) and self.address.accepted.stop > former.position:
             return True
         return self.address.established and (former.broken or self._may_have_been_missed(former.over_at, stayed))
 

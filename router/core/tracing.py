@@ -39,7 +39,7 @@ def trace(core: Core, name: str, container: str, link: str, tag: bytes) -> Trace
         entry = address.publishers.entries.get(publisher_id)
         publisher = address.ingress.publishers.get(publisher_id)
         if publisher is None:
-            publisher = next(iter(address.ingress.proving.get(publisher_id, ())), None)
+            publisher = next(iter(address.attached.proving_as(publisher_id)), None)
         if publisher is None and entry is None:
             continue
         found.append(
@@ -95,7 +95,7 @@ def _waits_for(address: Address, publisher: Publisher, position: int) -> list[Tr
             container, name = entry.name
             age = round(entry.age(address.core.now), 3)
             found.append({"container": container, "name": name, "home": entry.home, "why": why, "away_s": age})
-    for queue, positions in address.feeds.awaited.items():
+    for queue, positions in address.records.feeds.awaited.items():
         if position in positions:
             found.append({"container": queue, "name": "", "home": None, "why": "fed"})
     return found

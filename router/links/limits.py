@@ -297,7 +297,7 @@ class Bookkeeping:
 def entries_of(address: Address) -> int:
     """What the bookkeeping counts of one address."""
     found = ADDRESS_COST + len(address.publishers.entries) + len(address.subscriptions.entries)
-    for publisher in address.ingress.attached():
+    for publisher in address.attached.all():
         found += 1 + len(publisher.handshake.presented) + len(publisher.resending.tags)
     for subscriber in address.deliveries.subscribers.values():
         found += 1 + sum(map(len, subscriber.irregular.by_tag.values()))

@@ -81,7 +81,7 @@ class Mqtt(BaseMqtt):
         self.messages = Messages(self.topics, self.border, self.room)
         self.core.owner.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         for address in list(self.core.addresses.values()):
-            address.feeds.reconfigured()
+            address.records.feeds.reconfigured()
         if before.retained != self.topics.retained:
             self.retained.end(now)
             self.retained = RetainedMessages(self)

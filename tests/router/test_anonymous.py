@@ -192,7 +192,7 @@ def test_publishers_of_dynamic_nodes_are_closed_with_these() -> None:
     nodes[0].detach(None, closed=True)
     clients.exchange()
     core = clients.router.core
-    assert [each.name for each in core.addresses.values() if each.ingress.attached()] == ["_dynamic/a/2"]
+    assert [each.name for each in core.addresses.values() if each.attached.all()] == ["_dynamic/a/2"]
     nodes[1].detach(None, closed=True)  # while it has a reply without an outcome
     clients.exchange()
     assert (outcomes(client), [*core.publishers]) == (["accepted", "amqp:not-found"], [])

@@ -129,7 +129,7 @@ def test_queue_that_the_file_names_no_more_holds_nothing_back() -> None:
     send(publisher, "jobs/1")
     core, topics = mesh.cores["a"], TopicMap({"else": TOPIC})
     core.owner.shares = Sharing(core, topics, Messages(topics, border(), 1 << 20), border(), 1 << 20)
-    core.addresses[TOPIC].feeds.reconfigured()
+    core.addresses[TOPIC].records.feeds.reconfigured()
     mesh.run()
     assert publisher.accepted() == [0]
     member.accept(member.got[0].id)

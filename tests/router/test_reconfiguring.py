@@ -101,4 +101,4 @@ def test_a_router_that_has_accepted_at_a_forgotten_address_knows_it_after_a_chan
     mesh.pass_time(200.0)
     assert not core.addresses
     reconfigure(mesh, addresses=(AddressConfig(match="topic"),))
-    assert core.address("topic").accepted_at is not None
+    assert core.address("topic").accepted.at is not None

@@ -73,9 +73,9 @@ def look_here_only(self: Browsing, port: BrowserPort, again: bool) -> None:
 
 
 def assign_as_if_sent_once(self: QueueDistribution, *arguments: Any, **named: Any) -> None:
-    before = self.address.accepted_at
+    before = self.address.accepted.at
     ASSIGN(self, *arguments, **named)
-    self.address.accepted_at = before
+    self.address.accepted.at = before
 
 
 def tell_only_of_what_is_bound_to_nothing(self: Departed, consumer: Subscriber) -> list[bytes]:

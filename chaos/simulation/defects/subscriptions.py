@@ -91,7 +91,7 @@ RELEASE_ALL_TOKENS = Egress._release_all_tokens
 
 def stays_covered(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
     """What makes a home's coverage outlive a subscription's: where its name stands already, it is covered."""
-    for publisher in list(self.address.attached_publishers.values()):
+    for publisher in list(self.address.attached.claimed.values()):
         if entry.name not in publisher.coverage.covered.get(entry.home or "", ()):
             publisher.coverage.uncovered[entry] = None
         publisher.questions.needed[entry.name] = publisher.questions.asked + 1
@@ -99,7 +99,7 @@ def stays_covered(self: Streams, entry: SubscriptionEntry, history: bool) -> Non
 
 
 def covered_with_its_neighbour(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
-    for publisher in list(self.address.attached_publishers.values()):
+    for publisher in list(self.address.attached.claimed.values()):
         if entry.home not in publisher.coverage.covered:
             publisher.coverage.uncovered[entry] = None
         publisher.questions.needed[entry.name] = publisher.questions.asked + 1
@@ -117,7 +117,7 @@ ON_ORPHAN = SubscriptionDirectory.on_orphan
 
 
 def router_down_without_uncover(self: SubscriptionDirectory, router: str) -> None:
-    coverages = [publisher.coverage for publisher in self.address.attached_publishers.values()]
+    coverages = [publisher.coverage for publisher in self.address.attached.claimed.values()]
     before = {
         each: ({home: dict(names) for home, names in each.covered.items()}, each.destinations) for each in coverages
     }

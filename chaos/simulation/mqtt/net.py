@@ -259,7 +259,7 @@ class Net:
     def recovered(self) -> bool:
         """Says whether another router may die: all are there and know each subscription, and each map is kept at two of
         them."""
-        links = [link for core in self.cores.values() for a in core.addresses.values() for link in a.kept.links]
+        links = [link for core in self.cores.values() for a in core.addresses.values() for link in a.egress.kept.links]
         return (
             len(self.cores) == len(self.names)
             and all(core.recovery.established for core in self.cores.values())
@@ -290,7 +290,8 @@ class Net:
         for name, core in self.cores.items():
             left += [f"{name}: {core.memory.payload_bytes} bytes"] if core.memory.payload_bytes else []
             for address in core.addresses.values():
-                left += [f"{name}: {link.name} {link.kept.items}" for link in address.kept.links if link.kept.items]
-                left += [f"{name}: a settlement is not complete"] if address.completion else []
-                left += [f"{name}: FINISH is not answered"] if address.finishing else []
+                links = address.egress.kept.links
+                left += [f"{name}: {link.name} {link.kept.items}" for link in links if link.kept.items]
+                left += [f"{name}: a settlement is not complete"] if address.ingress.streams.completion else []
+                left += [f"{name}: FINISH is not answered"] if address.ingress.streams.completion.finishing else []
         return left

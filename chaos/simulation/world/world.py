@@ -330,7 +330,7 @@ class World(Routers):
         left += [f"{size} {what}" for what, size in sizes.items() if size]
         for name, address in sorted(core.addresses.items()):  # `of_all` would take longer
             records, deliveries = address.records.status(), address.deliveries.status()
-            publishers = [of_publisher(address, each) for each in address.ingress.attached()]
+            publishers = [of_publisher(address, each) for each in address.attached.all()]
             subscribers = [at_once(of_subscriber(each)) for each in address.deliveries.subscribers.values()]
             left += [f"{name} {records[key]} {key}" for key in ("undone", "unsettled", "awaited") if records[key]]
             left += [f"{name} {deliveries[key]} {key}" for key in ("arrived", "open") if deliveries[key]]

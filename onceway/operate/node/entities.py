@@ -371,7 +371,7 @@ class _Publishers(_OfAddresses):
 
     def parts(self, owner: str) -> list[Publisher]:
         address = self._address(owner)
-        return [] if address is None else address.ingress.attached()
+        return [] if address is None else address.attached.all()
 
     def identity(self, owner: str, part: Publisher) -> str:
         return _linked(owner, part.brought.container, part.brought.name)

@@ -58,7 +58,7 @@ class QueueDistribution(Distribution):
 
     def on_puback(self, sender: str, message: m.PubAck) -> None:
         """A router has said before this what its consumers hold."""
-        publisher = self.address.attached_publishers.get(message.publisher)
+        publisher = self.address.attached.claimed.get(message.publisher)
         if publisher and publisher.term == message.term and message.stale is None:
             self.heard_all(publisher, sender)
         self.ingress.on_puback(sender, message)
@@ -76,7 +76,7 @@ class QueueDistribution(Distribution):
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
-        publisher = self.address.attached_publishers.get(message.publisher)
+        publisher = self.address.attached.claimed.get(message.publisher)
         entry = self.entry_of(sender, message.name, message.subscription_term)
         doubt = self.doubts.of.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
@@ -279,7 +279,7 @@ class QueueDistribution(Distribution):
         if not held and self.doubted.starts:
             self.doubted.remove(start, stop)
         if not held and self.repeated.starts and self.repeated.overlap(start, stop):
-            self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
+            self.address.accepted.note(self.core.now)  # protocol 16.2: an unknown consumer may hold it
         number = grant.round if grant is not None and not grant.stopped else 0
         self._send_assign(publisher, entry, start, stop, message_format, number, held=held)
 
@@ -348,7 +348,7 @@ class QueueDistribution(Distribution):
         subscription has no member any more (protocol 16.12.1)."""
         for start, stop in ranges:
             if self.repeated.overlap(start, stop):
-                self.address.note_accepted()  # protocol 16.2: an unknown consumer may hold it
+                self.address.accepted.note(self.core.now)  # protocol 16.2: an unknown consumer may hold it
             self.free.remove(start, stop)
         self._finish(ranges)
 
@@ -466,7 +466,7 @@ class QueueDistribution(Distribution):
         assert self.repeated.within(self.undone)
         assert self.doubted.within(self.undone)
         assert not any(self.doubted.overlap(start, stop) for start, stop in self.free.positions), "free, and doubted"
-        assert self.doubts.of.keys() >= set(self.address.attached_publishers.values())
+        assert self.doubts.of.keys() >= set(self.address.attached.claimed.values())
         assert all(self._is_known(entry) for entry in self.records.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
             assert entry in self.records.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"

@@ -95,7 +95,7 @@ class TopicDistribution(Distribution):
             self.records.release(self.accepted_by_leavers.missing(left))
             left = self.accepted_by_leavers.among(left)
         if left:
-            self.address.note_accepted(left[-1][1])
+            self.address.accepted.note(self.core.now, left[-1][1])
             if self.accepted_by_leavers.starts:
                 for start, stop in left:
                     self.accepted_by_leavers.remove(start, stop)
