@@ -47,10 +47,63 @@ MOST_ADDRESSES: Final = 64
 """Publishers that a link keeps. Beyond it the one without deliveries under way is closed that was unused longest."""
 
 
+class UnderWay:
+    """Deliveries of a link that have no outcome yet."""
+
+    __slots__ = ("_of", "octets")
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[AddressPort, int]] = {}  # delivery-id -> whose it is, and its size
+        self.octets = 0
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def begin(self, delivery_id: int, port: AddressPort, size: int) -> None:
+        self._of[delivery_id] = port, size
+        self.octets += size
+
+    def end(self, delivery_id: int) -> AddressPort | None:
+        """Returns whose it was, if it was under way until now."""
+        port, size = self._of.pop(delivery_id, (None, 0))
+        self.octets -= size
+        if port is not None:
+            port.under_way -= 1
+        return port
+
+
+class AddressPorts:
+    """The publishers of a link, one for each address that its messages have named."""
+
+    __slots__ = ("by_address", "over")
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, AddressPort] = {}  # the one unused longest first
+        self.over: dict[AddressPort, None] = {}  # of dynamic nodes that have ended: to be closed
+
+    def use(self, address: str) -> AddressPort | None:
+        port = self.by_address.pop(address, None)
+        if port is not None:
+            self.by_address[address] = port
+        return port
+
+    def idle(self) -> AddressPort | None:
+        """The one to close before another one comes, where there are many."""
+        if len(self.by_address) < MOST_ADDRESSES:
+            return None
+        return next((each for each in self.by_address.values() if not each.under_way and not each.queue), None)
+
+    def forget(self, address: str) -> bool:
+        port = self.by_address.pop(address, None)
+        if port is not None:
+            self.over.pop(port, None)
+        return port is not None
+
+
 class AnonymousLink(PublisherLink):
     """The link, with one credit for all addresses."""
 
-    __slots__ = ("_bytes", "_name", "_open", "_over", "_ports", "broken")
+    __slots__ = ("_name", "_open", "_ports", "broken")
 
     def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         super().__init__(connection, link, attach, modes)
@@ -58,10 +111,8 @@ class AnonymousLink(PublisherLink):
         # of its publishers: no other attach has it
         self._name = f"{attach.name}#{router.core.incarnation:x}.{next(router.numbers)}"
         self._publisher = publisher_annotation(attach.container, self._name)
-        self._ports: dict[str, AddressPort] = {}  # by address, the one unused longest first
-        self._open: dict[int, tuple[AddressPort, int]] = {}  # delivery-id -> whose it is, and its size: under way
-        self._bytes = 0  # of these
-        self._over: dict[AddressPort, None] = {}  # of dynamic nodes that have ended: to be closed
+        self._ports = AddressPorts()
+        self._open = UnderWay()
         self.broken: tuple[str, str] | None = None  # condition and description, for the next flush
 
     def open(self) -> None:
@@ -120,11 +171,7 @@ class AnonymousLink(PublisherLink):
 
     def closed(self, delivery_id: int) -> AddressPort | None:
         """The delivery is no longer under way; returns whose it was, if it was until now."""
-        port, size = self._open.pop(delivery_id, (None, 0))
-        self._bytes -= size
-        if port is not None:
-            port.under_way -= 1
-        return port
+        return self._open.end(delivery_id)
 
     def settle(self, delivery_id: int, state: DeliveryState) -> None:
         """Tells the outcome of a delivery that is not the core's."""
@@ -134,14 +181,12 @@ class AnonymousLink(PublisherLink):
             self.connection.credit_changed(self)
 
     def forget(self, address: str) -> None:
-        port = self._ports.pop(address, None)
-        if port is not None:
+        if self._ports.forget(address):
             self.connection.takes(self.link, -_octets_of(address))
-            self._over.pop(port, None)
 
     def node_ended(self, port: AddressPort) -> None:
         """Nobody will receive from there again."""
-        self._over[port] = None
+        self._ports.over[port] = None
         self.connection.credit_changed(self)
 
     # --- credit, draining, policies
@@ -151,22 +196,22 @@ class AnonymousLink(PublisherLink):
             self.detach_with_error(*self.broken, self.connection.now)
             return
         self._close_ended()
-        if not self.paused:
+        if not self.credit.paused:
             self.credit.window(*self.room())
         super().grant()
 
     def room(self) -> tuple[int, int]:
         """Messages and bytes that it may send."""
         config = self.connection.config
-        return config.window_messages - len(self._open), config.window_bytes - self._bytes
+        return config.window_messages - len(self._open), config.window_bytes - self._open.octets
 
     @property
     def under_way(self) -> int:
         return len(self._open)
 
     def resume_flow(self) -> None:
-        self.paused = False
         self.waiting(None)
+        self.credit.resume()
         self.connection.credit_changed(self)
 
     # --- helpers
@@ -185,13 +230,11 @@ class AnonymousLink(PublisherLink):
             max_message_size=max_message_size,
         )
         if answered:
-            self.credit_withheld = False
-            self.connection.credit_changed(self)
+            self.ready()
 
     def _take(self, port: AddressPort, delivery: Delivery, now: float) -> None:
         """One more delivery is under way."""
-        self._open[delivery[0]] = port, len(delivery[2])
-        self._bytes += len(delivery[2])
+        self._open.begin(delivery[0], port, len(delivery[2]))
         port.send(delivery, now)
 
     def is_request(self, to: Any, payload: bytes) -> bool:
@@ -219,28 +262,26 @@ class AnonymousLink(PublisherLink):
 
     def _check_room(self, address: str) -> None:
         """Raises RemoteProtocolError if there is none for one address more."""
-        if address not in self._ports:
+        if address not in self._ports.by_address:
             made = 0 if address in self.connection.core.addresses else octets_of_address(address)
             self.connection.check_room(_octets_of(address) + PUBLISHER + made)
 
     def _port(self, address: str, now: float) -> AddressPort:
-        port = self._ports.pop(address, None)
+        port = self._ports.use(address)
         if port is not None:
-            self._ports[address] = port
             return port
-        if len(self._ports) >= MOST_ADDRESSES:
-            idle = next((each for each in self._ports.values() if not each.under_way and not each.queue), None)
-            if idle is not None:
-                self._close(idle, now)
+        idle = self._ports.idle()
+        if idle is not None:
+            self._close(idle, now)
         attach = PublisherAttach(self.attach.container, self._name, address, mode_first=True)
         attach.unsettled_window = self.attach.unsettled_window
-        port = self._ports[address] = AddressPort(self, attach)
+        port = self._ports.by_address[address] = AddressPort(self, attach)
         self.connection.takes(self.link, _octets_of(address))
         self.connection.core.attach_publisher(port, attach, now)
         return port
 
     def _close_ended(self) -> None:
-        for port in [each for each in self._over if not each.under_way]:
+        for port in [each for each in self._ports.over if not each.under_way]:
             self._close(port, self.connection.now)
 
     def _close(self, port: AddressPort, now: float) -> None:
@@ -254,11 +295,8 @@ class AnonymousLink(PublisherLink):
             self.connection.output_ready()
 
     def leave(self, now: float) -> None:
-        ports, self._ports = self._ports, {}
+        ports, self._ports, self._open = self._ports.by_address, AddressPorts(), UnderWay()
         self.connection.takes(self.link, -sum(map(_octets_of, ports)))
-        self._over.clear()
-        self._open.clear()
-        self._bytes = 0
         for port in ports.values():
             port.leave(now)
 

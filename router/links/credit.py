@@ -49,15 +49,9 @@ class Credit:
     """
 
     __slots__ = (
-        "limits_before_question",
-        "question_limit",
-        "granted",
-        "limit",
-        "messages",
-        "highest_limit",
-        "size",
-        "sizes",
-    )
+        "_told", "granted", "highest_limit", "limit", "limits_before_question", "messages", "paused", "question_limit",
+        "size", "sizes", "withheld",
+    )  # fmt: skip
 
     def __init__(self, delivery_count: int) -> None:
         self.limit = delivery_count
@@ -68,11 +62,24 @@ class Credit:
         self.messages = 0
         self.size = 0
         self.sizes = Sizes()
+        self.withheld = True  # not answered yet, or answered without credit (protocol 5.1)
+        self.paused = False  # the router is being drained
+        self._told = 0, 0
 
     def window(self, messages: int, size: int) -> None:
-        """What the publisher may still send: messages, and bytes of payload."""
-        self.messages = messages
-        self.size = size
+        """What the publisher may still send: messages, and bytes of payload; nothing while it is paused."""
+        self._told = messages, size
+        if not self.paused:
+            self.messages, self.size = messages, size
+
+    def pause(self) -> None:
+        """All is withdrawn, except that of an open question."""
+        self.paused = True
+        self.messages = self.size = 0
+
+    def resume(self) -> None:
+        self.paused = False
+        self.messages, self.size = self._told
 
     def change(self, delivery_count: int) -> int | None:
         """The credit to grant now, or None to keep the limit in force.

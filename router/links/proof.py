@@ -18,10 +18,11 @@ STALL: Final = 0.25  # of proof_after: a pause of this process longer than that 
 class Proof:
     """Open from `start` until one of the tests below returns True, which closes it."""
 
-    __slots__ = ("_limits", "_outcomes", "_seen", "_threshold", "_written", "open", "since")
+    __slots__ = ("_limits", "_outcomes", "_seen", "_threshold", "_written", "open", "question", "since")
 
     def __init__(self) -> None:
         self.open = False
+        self.question = False
         self.since = 0.0
         self._threshold = 0  # a higher delivery-count was sent on credit granted after `start`
         self._seen: frozenset[int] = frozenset()  # limits that the publisher may have known before
@@ -29,10 +30,12 @@ class Proof:
         self._outcomes: list[tuple[int, int]] = []
         self._written = False
 
-    def start(self, now: float, *, threshold: int, seen: Iterable[int] = ()) -> None:
+    def start(self, now: float, *, threshold: int, seen: Iterable[int] = (), question: bool = False) -> None:
         """threshold: the highest limit granted before (for an attach the initial delivery-count, so that any transfer
-        counts). seen: all limits that a flow may show without its sender having read what is written now."""
+        counts). seen: all limits that a flow may show without its sender having read what is written now. question: it
+        is for one (protocol 5.7), not for the first sign of life."""
         self.open = True
+        self.question = question
         self.since = now
         self._threshold = threshold
         self._seen = frozenset(seen)

@@ -42,8 +42,8 @@ class PublisherLink:
     """One attached (or attaching) publisher: the core's PublisherPort."""
 
     __slots__ = (
-        "_asked", "_kind", "_modes", "_publisher", "_streams", "_walk", "_window", "attach", "connection", "credit",
-        "detached", "held_back", "link", "paused", "proof", "proved", "credit_withheld",
+        "_kind", "_modes", "_publisher", "_streams", "_walk", "attach", "connection", "credit", "detached", "held_back",
+        "link", "proof",
     )  # fmt: skip
 
     def __init__(self, connection: BaseConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
@@ -52,12 +52,7 @@ class PublisherLink:
         self.attach = attach
         self.credit = Credit(link.delivery_count)
         self.proof = Proof()
-        self.proved = False
-        self.credit_withheld = True  # not answered yet, or answered without credit (protocol 5.1)
-        self.paused = False  # the router is being drained
-        self._window = 0, 0  # that the core has told
         self.detached = False
-        self._asked = False  # the open proof is for a question (protocol 5.7), not for the first sign of life
         self._modes = modes
         self._kind = connection.config.address(attach.address)
         self._publisher = publisher_annotation(attach.container, attach.name)
@@ -98,21 +93,20 @@ class PublisherLink:
         before = self.link.delivery_count
         self.proof.start(self.connection.now, threshold=before, seen=(before,))
         self.link.grant(0, echo=True)
-        self.credit_withheld = not credit
+        self.credit.withheld = not credit
         self.connection.watch(self)
         self.connection.credit_changed(self)
 
     def ready(self) -> None:
-        self.credit_withheld = False
+        self.credit.withheld = False
         self.connection.credit_changed(self)
 
     def set_window(self, messages: int, size: int, reason: str) -> int:
-        self._window = messages, size
-        if not self.paused:
-            self.credit.messages, self.credit.size = messages, size
+        credit = self.credit
+        credit.window(messages, size)
         self.grant()
-        told_each = self.paused or self.credit_withheld or self.proof.open
-        return 0 if told_each else self.credit.limit - self.link.delivery_count
+        told_each = credit.paused or credit.withheld or self.proof.open
+        return 0 if told_each else credit.limit - self.link.delivery_count
 
     def hold_back(self, held: bool) -> None:
         self.held_back = held
@@ -120,7 +114,7 @@ class PublisherLink:
 
     def waiting(self, waiting: Waiting | None) -> None:
         link = self.link
-        if not self.credit_withheld and not link.detached:
+        if not self.credit.withheld and not link.detached:
             link.flow_properties = {Symbol(names.WAITING): None if waiting is None else _on_the_wire(self, waiting)}
             link.grant(max(link.credit, 0))
             self.connection.output_ready()
@@ -131,9 +125,8 @@ class PublisherLink:
         credit = self.credit
         threshold, seen = credit.highest_limit, credit.granted
         more = credit.ask(self.link.delivery_count)
-        self.proof.start(self.connection.now, threshold=threshold, seen=seen)
+        self.proof.start(self.connection.now, threshold=threshold, seen=seen, question=True)
         self.proof.granted(credit.limit)
-        self._asked = True
         self.link.grant(more, echo=True)
         self.connection.watch(self)
         self.connection.output_ready()
@@ -308,7 +301,7 @@ class PublisherLink:
     def grant(self) -> None:
         """Grant credit for the window; once per flush, when the core has counted everything."""
         link = self.link
-        if self.credit_withheld:
+        if self.credit.withheld:
             return
         asks = self.credit.question_limit is not None
         again = self.credit.ask_again(link.delivery_count) if asks else None
@@ -327,15 +320,13 @@ class PublisherLink:
 
     def pause(self) -> None:
         """The router is being drained: credit is withdrawn, except that of an open question."""
-        self.paused = True
-        self.credit.window(0, 0)
+        self.credit.pause()
         self.grant()
         self.waiting(Waiting("draining"))
 
     def resume_flow(self) -> None:
-        self.paused = False
         self.waiting(None)
-        self.credit.window(*self._window)
+        self.credit.resume()
         self.connection.credit_changed(self)
 
     # --- helpers
@@ -345,12 +336,10 @@ class PublisherLink:
             return
         self.connection.unwatch(self)
         self.credit.answered()
-        if self._asked:
-            self._asked = False
+        if self.proof.question:
             self.connection.core.question_answered(self, now)
             self.connection.credit_changed(self)
         else:
-            self.proved = True
             self.connection.core.proved(self, now)
 
     def _annotated(self, payloads: list[bytes], message_format: int, kind: AddressConfig) -> list[bytes]:
@@ -374,7 +363,7 @@ class PublisherLink:
 
     def _mark_detached(self) -> None:
         self.detached = True
-        self.credit_withheld = True
+        self.credit.withheld = True
         self.proof.open = False
         self.connection.unwatch(self)
         if self.held_back:
