@@ -346,7 +346,7 @@ class Router(BaseRouter):
         core = self.core
         there = len(self.connections) + len(self.mqtt.connections)
         there += len(core.publishers) + len(core.subscribers) + len(core.addresses)
-        return there, self.made + core.made - there
+        return there, self.made + core.memory.made - there
 
     # --- the end
 

@@ -353,7 +353,7 @@ class Routed:
                 "payload": router.core.memory.payload_bytes,
                 "incomplete": router.buffers.incomplete_bytes,
                 "connections": [*router.connections],
-                "parts": bool(router.core.map_parts),
+                "parts": bool(router.core.memory.map_parts),
                 "watching": [*router.turn.watching],
             }
             found = {what: value for what, value in left.items() if value}

@@ -16,11 +16,9 @@ from router.core.agenda import Agenda
 from router.core.counters import CountersByAddress
 from router.core.declarations import settings_digest
 from router.core.directory import PublisherEntry, SubscriptionEntry
-from router.core.former import FormerSubscriptions
 from router.core.holding import NETWORK
 from router.core.intervals import OPEN
 from router.core.kinds import Kinds
-from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.memory import Memory
 from router.core.owner import Owner
@@ -40,7 +38,6 @@ class BaseCore:
 
     def __init__(self, config: RouterConfig, life: Life, send: Send, wall_us: Callable[[], int], log: Log) -> None:
         self.config = config
-        self.log = log
         self.name = name = config.name
         self.incarnation = life.incarnation
         self.clock_us = wall_us
@@ -50,12 +47,10 @@ class BaseCore:
         self.counters = CountersByAddress()
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.agenda = Agenda()
-        self.memory = Memory(config)
-        self.map_parts = MapParts(self.agenda.due, self.memory.holding)
+        self.memory = Memory(config, self.agenda.due)
         self.members = Membership(name, config.routers, settings_digest(config), now)
         self.recovery = Recovering(config, life, self.members, wall_us)
-        self.former = FormerSubscriptions(config.memory_limit)
-        self.owner = Owner(name)
+        self.owner = Owner(name, log)
         self.kinds = Kinds(self)
         self.post = Post(name, self.members, self.kinds, send)
         self.roll_call = RollCall(self.members, self.publishers, self.post.send)
@@ -169,7 +164,7 @@ class BaseAddress:
         self.made_by = NETWORK  # whose memory it counts as (`router.core.holding`)
         self.handlers: m.Handlers = {}  # those of the messages that have come: all of them take 2.5 kB
         self.established = core.recovery.is_established(name)  # publishers may be told accepted (protocol 4.4)
-        self.accepted = Accepted(*core.former.addresses.accepted(self.config.match))
+        self.accepted = Accepted(*core.memory.former.addresses.accepted(self.config.match))
 
     def tell_read(self, name: m.SubscriptionName, term: Term) -> None:
         """The client of a subscription that is attached here has read that it has missed something (protocol 7.6)."""

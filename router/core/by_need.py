@@ -144,7 +144,7 @@ def has_nothing_to_do(subscriber: Subscriber, end: int) -> bool:
         subscriber.handshake.state not in NOTHING_NEW
         and subscriber.owes.starts == [end]
         and not subscriber.sent.unsettled.starts
-        and not subscriber.skip.starts
+        and not subscriber.irregular.skip.starts
         and not irregular.by_tag
         and not (irregular.to_resume or irregular.released or irregular.sync_queue)
         and not subscriber.presettled.batches

@@ -56,7 +56,6 @@ class Core(BaseCore):
         self.addresses: dict[str, Address]
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.browsers: dict[BrowserPort, Browsing] = {}
-        self.made = 0  # publishers, subscribers, refused ones included, and addresses so far
         self.startup = Startup(self, life.fresh)
         self.startup.begin()
 
@@ -69,7 +68,7 @@ class Core(BaseCore):
         if not self.recovery.times.booted:
             self.recovery.deferred_publishers[port] = attach
             return
-        self.made += 1
+        self.memory.made += 1
         if not self.kinds.refuses_publisher(port, attach):
             self.address(attach.address, owner_of(attach.container)).ingress.attach(port, attach)
         self.drain()
@@ -150,7 +149,7 @@ class Core(BaseCore):
         if not self.recovery.times.booted:
             self.recovery.deferred_subscribers[port] = attach
             return
-        self.made += 1
+        self.memory.made += 1
         if not self.kinds.refuses_subscriber(port, attach):
             self.address(attach.address, owner_of(attach.container)).egress.attach(port, attach)
         self.drain()
@@ -248,8 +247,7 @@ class Core(BaseCore):
         self.now = self.entered = now
         former, self.config = self.config, config
         self.recovery.set_config(config)
-        self.former.addresses.reconfigure(former, config)
-        self.former.set_limit(config.memory_limit)
+        self.memory.former.addresses.reconfigure(former, config)
         self.memory.set_limits(config)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
@@ -355,8 +353,8 @@ class Core(BaseCore):
             self._drop_if_empty(address)
             if self.addresses.get(address.name) is address:
                 self.agenda.due(min(address.deadlines(), default=INF), address)
-        self.map_parts.expire(now)
-        self.agenda.ticked(now, [*self.startup.deadlines(), *self.map_parts.deadlines()])
+        self.memory.map_parts.expire(now)
+        self.agenda.ticked(now, [*self.startup.deadlines(), *self.memory.map_parts.deadlines()])
 
     def flush(self, now: float) -> None:
         """Sends acceptances, settlements and windows: once in a turn, before anything that must follow them
@@ -443,10 +441,11 @@ class Core(BaseCore):
         """user: who wants to use it."""
         address = self.addresses.get(name)
         if address is None:
-            address = self.addresses[name] = Address(self, name, self.former.addresses.next_position, self.subscribers)
+            first = self.memory.former.addresses.next_position
+            address = self.addresses[name] = Address(self, name, first, self.subscribers)
             address.made_by = user
             self.memory.holding.count(user, octets_of_address(name))
-            self.made += 1
+            self.memory.made += 1
             self.owner.shares.created(name)
             self.agenda.touch(address)
         return address
@@ -464,13 +463,13 @@ class Core(BaseCore):
         if address.is_empty() and self.addresses.get(address.name) is address:
             accepted = address.accepted
             if accepted.at is not None:
-                self.former.addresses.note_accepted(address.config.match, (accepted.at, accepted.stop))
+                self.memory.former.addresses.note_accepted(address.config.match, (accepted.at, accepted.stop))
             self.forget(address)
 
     def forget(self, address: BaseAddress) -> None:
         """Nobody uses the address."""
         gone = self.addresses.pop(address.name)
-        self.former.addresses.forget(gone.records.log.end)
+        self.memory.former.addresses.forget(gone.records.log.end)
         self.memory.holding.count(address.made_by, -octets_of_address(address.name))
         for entries in (gone.publishers, gone.subscriptions):  # declared ones may have stayed
             for user, octets in entries.octets_by_user().items():
@@ -500,7 +499,7 @@ class Core(BaseCore):
 
     def _check_holding(self) -> None:
         """What clients have made is counted to the octet, by who has made it. Connections count above this."""
-        held = self.map_parts.octets_by_user()
+        held = self.memory.map_parts.octets_by_user()
         for address in self.addresses.values():
             held[address.made_by] += octets_of_address(address.name)
             held.update(address.publishers.octets_by_user())

@@ -93,13 +93,13 @@ class Egress(BaseEgress):
             self._refuse_stolen(port, entry.term[0])
             return
         if attach.epoch is not None:
-            later = core.map_parts.later((address.name, *name), attach.epoch)
+            later = core.memory.map_parts.later((address.name, *name), attach.epoch)
             if later is not None:
                 self._refuse_stolen(port, later)
                 return
         presented, entered = attach.unsettled, attach.entered
-        if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
-            presented = core.map_parts.collect(
+        if attach.incomplete or core.memory.map_parts:  # protocol 7.7: all parts are one map
+            presented = core.memory.map_parts.collect(
                 (address.name, *name), attach.epoch, presented, attach.incomplete, core.now, owner_of(attach.container)
             )
             if attach.incomplete:
@@ -467,7 +467,7 @@ class Egress(BaseEgress):
             text = "subscription {container}/{link} to {address} broken: {description}"
             container, link = subscriber.name
             self.core.counters.note_lost(self.address.counters, container, link, BROKEN, self.core.now)
-            self.core.log.warning(
+            self.core.owner.log.warning(
                 "subscription_broken",
                 text,
                 container=container,

@@ -73,13 +73,14 @@ class Ingress(BaseIngress):
         if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
             self._refuse_stolen(port, refused_epoch(known.term, known.incarnation))
             return
-        if attach.epoch is not None and (later := core.map_parts.later(publisher_id, attach.epoch)) is not None:
+        if attach.epoch is not None and (later := core.memory.map_parts.later(publisher_id, attach.epoch)) is not None:
             self._refuse_stolen(port, later)
             return
         presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
-        if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
+        if attach.incomplete or core.memory.map_parts:  # protocol 7.7: all parts are one map
             user = owner_of(attach.container)
-            presented = core.map_parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now, user)
+            parts = core.memory.map_parts
+            presented = parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now, user)
             if attach.incomplete:
                 port.answer_map_part()
                 return

@@ -10,6 +10,8 @@ from bisect import insort
 from collections import deque
 from enum import IntEnum
 
+from router.core.intervals import IntervalSet
+
 
 class State(IntEnum):
     QUEUED = 0  # to be sent as new
@@ -77,7 +79,7 @@ class Irregulars:
     """Those of one subscription."""
 
     __slots__ = (
-        "bound", "by_delivery_id", "by_sync", "by_tag", "filled", "released", "sync_queue", "to_resume",
+        "bound", "by_delivery_id", "by_sync", "by_tag", "filled", "released", "skip", "sync_queue", "to_resume",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,6 +91,7 @@ class Irregulars:
         self.released: list[Irregular] = []  # then these, in order
         self.sync_queue: deque[Irregular] | tuple[()] = ()  # then what SYNC brought, then the log
         self.filled: dict[int, Irregular] = {}  # placeholders, by DATA: they go out in their place in the log
+        self.skip = IntervalSet()  # log positions from the cursor on that are not to be sent as new
 
     def find(self, tag: bytes) -> Irregular | None:
         known = self.by_tag.get(tag[:8])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from router.core import messages as m
 from router.core.queue.free import Kind
+from router.reporting import Log
 
 
 class Shares:
@@ -38,8 +39,9 @@ class Shares:
 class Owner:
     """The functions are attributes: what answers is called without another call between."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, log: Log) -> None:
         self._name = name
+        self.log = log
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never

@@ -23,6 +23,31 @@ from router.core.traffic import Data, Rejection, Settle
 from router.core.turns import Turns
 
 
+class Refused:
+    """Records that subscriptions did not take."""
+
+    __slots__ = ("by_position", "reasons")
+
+    def __init__(self) -> None:
+        self.by_position: dict[int, int] = {}  # position -> subscriptions that rejected it
+        self.reasons: dict[int, bytes] = {}  # position -> what the last subscription that did not take it has said
+
+    def of(self, position: int) -> tuple[int, bytes]:
+        """Returns how many have rejected it, and what the last one has said."""
+        return self.by_position.get(position, 0), self.reasons.get(position, b"")
+
+    def note(self, start: int, stop: int, rejected: int) -> None:
+        for position in range(start, stop):
+            self.by_position[position] = self.by_position.get(position, 0) + rejected
+
+    def note_why(self, start: int, stop: int, why: bytes) -> None:
+        self.reasons.update(dict.fromkeys(range(start, stop), why))
+
+    def forget(self, position: int) -> None:
+        self.by_position.pop(position, None)
+        self.reasons.pop(position, None)
+
+
 class Records(BaseRecords):
     """What was sent through this router and is not settled."""
 
@@ -36,8 +61,7 @@ class Records(BaseRecords):
         self.runs: RunList[IngressRun] = RunList()  # by position
         self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
-        self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
-        self.reasons: dict[int, bytes] = {}  # position -> what the last subscription that did not take it has said
+        self.refused = Refused()
         self.settled = IntervalSet()  # to be told by SETTLE
         self.reached: tuple[str, ...] = ()  # routers that a record may have reached
         self.kept = IntervalSet()  # done and not settled, with their payload
@@ -194,9 +218,8 @@ class Records(BaseRecords):
             if position in self.undone:
                 publisher.sent.repeats.setdefault(position, []).append(delivery_id)
             else:
-                rejected = self.rejected.get(position, 0)
+                rejected, why = self.refused.of(position)
                 outcome = REJECTED if rejected else ACCEPTED
-                why = self.reasons.get(position, b"")
                 publisher.port.outcome(delivery_id, delivery_id, outcome, rejected, publisher.brought.mode_first, why)
 
     def find(self, publisher: Publisher, tag: bytes) -> int | None:
@@ -213,12 +236,11 @@ class Records(BaseRecords):
         """A subscription says why it does not take these; its outcome follows (protocol 6.4.9)."""
         if len(message.why) <= m.MOST_REASON:
             for low, high in self.undone.among(message.ranges):
-                self.reasons.update(dict.fromkeys(range(low, high), message.why))
+                self.refused.note_why(low, high, message.why)
 
     def reject(self, ranges: list[Range], rejected: int) -> None:
         for start, stop in ranges:
-            for position in range(start, stop):
-                self.rejected[position] = self.rejected.get(position, 0) + rejected
+            self.refused.note(start, stop, rejected)
 
     def accepted_by(self, entry: SubscriptionEntry, ranges: list[Rejection]) -> list[Range]:
         """A subscription has accepted what has gone to it alone. Returns what was still awaited of that."""
@@ -235,7 +257,7 @@ class Records(BaseRecords):
         self.reject(ranges, rejected)
         for start, stop in ranges:
             if why:
-                self.reasons.update(dict.fromkeys(range(start, stop), why))
+                self.refused.note_why(start, stop, why)
 
     def check_all(self) -> None:
         self.distribution.check(list(self.undone))
@@ -251,7 +273,7 @@ class Records(BaseRecords):
                 size = self.log.size(a, b)
                 publisher.sent.undone -= b - a
                 publisher.sent.undone_bytes -= size
-                if self.rejected or publisher.sent.repeats:
+                if self.refused.by_position or publisher.sent.repeats:
                     self._tell_singly(publisher, a, first, last)
                 else:
                     counters.accepted += b - a
@@ -273,14 +295,14 @@ class Records(BaseRecords):
         """Tells the outcomes of a stretch in which some were rejected (protocol 6.4) or repeated (protocol 6.1)."""
         settled = publisher.brought.mode_first
         for delivery_id in range(first, last):
-            rejected = self.rejected.get(position, 0)
+            rejected, why = self.refused.of(position)
             outcome = REJECTED if rejected else ACCEPTED
             if rejected:
                 self.counters.rejected += 1
             else:
                 self.counters.accepted += 1
             for each in (delivery_id, *publisher.sent.repeats.pop(position, ())):
-                publisher.port.outcome(each, each, outcome, rejected, settled, self.reasons.get(position, b""))
+                publisher.port.outcome(each, each, outcome, rejected, settled, why)
             position += 1
 
     def release(self, ranges: list[Range]) -> None:
@@ -347,10 +369,10 @@ class Records(BaseRecords):
             self.core.agenda.touch(self.address)
         if publisher.sent.tags:
             publisher.sent.forget_tags(self.log.tags(start, stop))
-        if self.rejected or publisher.sent.repeats or self.reasons:
+        refused = self.refused
+        if refused.by_position or publisher.sent.repeats or refused.reasons:
             for position in range(start, stop):
-                self.rejected.pop(position, None)
-                self.reasons.pop(position, None)
+                refused.forget(position)
                 publisher.sent.repeats.pop(position, None)
         if self.large:
             self._forget_large(start, stop)

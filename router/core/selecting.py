@@ -36,7 +36,7 @@ class Selecting:
         if start == log.end:
             return
         unwanted: list[Range] = []
-        for low, high in subscriber.skip.missing(subscriber.owes.overlap(start, log.end)):
+        for low, high in subscriber.irregular.skip.missing(subscriber.owes.overlap(start, log.end)):
             for run, first, last in log.runs.pieces(low, high):
                 begin = run.start + first
                 payloads = [payload or b"" for payload in log.segments.payloads(begin, run.start + last)]
@@ -56,7 +56,7 @@ class Selecting:
         """Answers for what has just come to the end of the log, but for those at these indexes, which may be wanted.
         False: it has to wait for what came before."""
         passage = subscriber.passage
-        if self.selected != start or subscriber.handshake.state in UNANSWERED or subscriber.skip.starts:
+        if self.selected != start or subscriber.handshake.state in UNANSWERED or subscriber.irregular.skip.starts:
             return False
         if passage is not None and (passage.passed_by or passage.partial is not None):
             return False

@@ -55,7 +55,7 @@ class Startup:
         known = [each.match for each in self.times.pending if members.is_recovered_elsewhere(each.match)]
         if known:
             text = "started fresh beside routers that are established: learns from them, and waits for {awaited}"
-            self.core.log.warning("fresh_learns", text, awaited=self.all_awaited(), addresses=known)
+            self.core.owner.log.warning("fresh_learns", text, awaited=self.all_awaited(), addresses=known)
         self.recover([each for each in self.times.pending if each.match not in known])
 
     def _take_deferred(self) -> None:
@@ -127,7 +127,7 @@ class Startup:
     def _update_established(self) -> None:
         core = self.core
         if self.recovery.look():
-            core.log.info("established", "established: {how}", how=self._why_established())
+            core.owner.log.info("established", "established: {how}", how=self._why_established())
         for address in list(core.addresses.values()):
             was, address.established = address.established, self.recovery.is_established(address.name)
             if address.established and not was:
@@ -195,7 +195,7 @@ class Startup:
             if not self.recovery.is_recovered(subscription.address) or begun_anew(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
                 continue
-            former = core.former.named(subscription.address, subscription.name, subscription.born)
+            former = core.memory.former.named(subscription.address, subscription.name, subscription.born)
             if former is not None:  # else the address is not made for it
                 core.address(subscription.address).subscriptions.compare_with_hello(sender, subscription, former)
         if first:
@@ -212,14 +212,14 @@ class Startup:
 
     def _log_differences(self) -> None:
         """Logs once that the file of a router in session differs, and that all agree again (protocol 4.5)."""
-        before, self._differ = self._differ, self.declarations.differences()
+        log, before, self._differ = self.core.owner.log, self._differ, self.declarations.differences()
         text = "router {peer} has another topology file: {what} {theirs}, ours {ours}"
         for each in self._differ:
             if each not in before:
                 what, ours, theirs = each["what"], each["ours"], each["theirs"]
-                self.core.log.warning("file_differs", text, peer=each["router"], what=what, ours=ours, theirs=theirs)
+                log.warning("file_differs", text, peer=each["router"], what=what, ours=ours, theirs=theirs)
         if before and not self._differ:
-            self.core.log.info("files_agree", "all routers in session have the same topology file")
+            log.info("files_agree", "all routers in session have the same topology file")
 
     def _declared(self, addresses: list[str]) -> None:
         """Something else is declared of these addresses (protocol 4.5, 8.7)."""

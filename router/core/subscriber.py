@@ -165,7 +165,7 @@ class Subscriber:
 
     __slots__ = (
         "born", "cursor", "data", "deliveries", "expires", "handshake", "has_link", "irregular", "name", "owes",
-        "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "skip", "synced",
+        "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "synced",
         "term", "wait",
     )  # fmt: skip
 
@@ -200,7 +200,6 @@ class Subscriber:
         self.selecting = Selecting(attach.selection, end) if attach.selection is not None else None
         self.owes = IntervalSet()
         self.sent = Sent()
-        self.skip = IntervalSet()  # from the cursor on: known by tag, not to be sent as new
         self.irregular = Irregulars()
         # at most once
         self.presettled = PreSettledQueue(address.core, address.counters)
@@ -222,7 +221,7 @@ class Subscriber:
         if delivery.position >= 0:
             self.irregular.bound.pop(delivery.position, None)
             self.irregular.filled.pop(delivery.position, None)
-            self.skip.remove(delivery.position, delivery.position + 1)
+            self.irregular.skip.remove(delivery.position, delivery.position + 1)
             delivery.position = -1
         if delivery.ingress is not None:
             entries = self.irregular.by_sync[delivery.ingress]
@@ -386,8 +385,8 @@ class Subscriber:
         start, stop = found
         if stop > limit:
             stop = limit
-        if self.skip.starts:
-            skipped = self.skip.following(start)
+        if self.irregular.skip.starts:
+            skipped = self.irregular.skip.following(start)
             if skipped is not None and skipped[0] == start:
                 return self._skip_known(start, min(skipped[1], limit))
             if skipped is not None and skipped[0] < stop:
@@ -449,7 +448,7 @@ class Subscriber:
                 stop = waiting + 1
                 self._send_or_begin(self.irregular.filled.pop(waiting))
                 sent = 1
-        self.skip.remove(start, stop)
+        self.irregular.skip.remove(start, stop)
         self.cursor = stop
         return sent
 
@@ -573,7 +572,8 @@ class Subscriber:
 
     def check_invariants(self) -> None:
         log = self.deliveries.log
-        for each in (self.owes, self.sent.unsettled, self.sent.settled_on_wire, self.sent.rejected, self.skip):
+        sent = self.sent
+        for each in (self.owes, sent.unsettled, sent.settled_on_wire, sent.rejected, self.irregular.skip):
             each.check_invariants()
         for runs in (self.sent.ids, self.sent.positions):
             runs.check_invariants()

@@ -71,7 +71,7 @@ class SubscriptionDirectory:
             self._on_join_heard(sender, message, entry)
             return
         known = entry if entry is not None and self._is_known(entry, message) else None
-        former = None if entry is not None else core.former.named(address.name, message.name, message.born)
+        former = None if entry is not None else core.memory.former.named(address.name, message.name, message.born)
         over_at = self._over_at(known or former, message)
         created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
         stayed = self._has_stayed(known or former, message)
@@ -187,7 +187,7 @@ class SubscriptionDirectory:
         if entry.name not in self.entries:
             self._count(entry.name, 1)
         self.entries[entry.name] = entry
-        self.core.former.back(self.address.name, entry.name)
+        self.core.memory.former.back(self.address.name, entry.name)
         if first:  # protocol 6.10: there is a subscription now
             self.ingress.all_windows_changed()
 
@@ -267,7 +267,7 @@ class SubscriptionDirectory:
             return untold or self._may_have_been_missed(over_at, stayed)
         if former is not None:
             return self._has_missed(former, stayed)
-        earlier = self.core.former.earlier(message.born)
+        earlier = self.core.memory.former.earlier(message.born)
         return self._may_have_missed(created_at) or (earlier is not None and self._has_missed(earlier))
 
     def _may_have_been_missed(self, over_at: float | None, stayed: bool) -> bool:
@@ -388,7 +388,7 @@ class SubscriptionDirectory:
         if entry.doubted_since is not None:
             over_at = min(over_at, entry.doubted_since)
         former = Former(entry.born, entry.term, over_at, self.core.now, position, broken)
-        self.core.former.remember(self.address.name, entry.name, former)
+        self.core.memory.former.remember(self.address.name, entry.name, former)
 
     def _forget(self, entry: SubscriptionEntry) -> None:
         del self.entries[entry.name]
@@ -548,7 +548,7 @@ class SubscriptionDirectory:
         text = "subscription {container}/{link} to {address} expired: it was away for {timeout_s} s"
         container, link = entry.name
         self.core.counters.note_lost(self.address.counters, container, link, EXPIRED, self.core.now)
-        self.core.log.info(
+        self.core.owner.log.info(
             "subscription_expired",
             text,
             container=container,

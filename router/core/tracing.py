@@ -74,7 +74,7 @@ def _at_ingress(address: Address, publisher: Publisher, tag: bytes) -> Trace:
     if position is None:
         return {**told, "state": "unknown"}
     age = max(0.0, address.core.now - records.taken_at.appended_at(position))
-    told |= {"position": position, "age_s": round(age, 3), "rejected": records.rejected.get(position, 0)}
+    told |= {"position": position, "age_s": round(age, 3), "rejected": records.refused.of(position)[0]}
     if position not in records.undone:
         return {**told, "state": "done"}
     return {**told, "state": "undone", "waits_for": _waits_for(address, publisher, position)}

@@ -578,7 +578,7 @@ class ClientConnection(BaseConnection):
             RemoteProtocolError: There are too many entries, all parts of the map together, or too much is kept.
         """
         core, router, most = self.core, self.router, self.limits.unsettled_map
-        before = core.map_parts.entries_of(attach) if entries else 0
+        before = core.memory.map_parts.entries_of(attach) if entries else 0
         if entries and entries + before > most:
             router.admission.count_refusal(MAP)
             raise RemoteProtocolError(

@@ -288,7 +288,7 @@ class Bookkeeping:
     def _count(self) -> int:
         """Known names, and deliveries that are found by tag."""
         core = self._core
-        found = core.map_parts.entries() + core.recovery.deferred
+        found = core.memory.map_parts.entries() + core.recovery.deferred
         for address in core.addresses.values():
             found += entries_of(address)
         return found

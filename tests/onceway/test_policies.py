@@ -133,7 +133,7 @@ def test_nobody_waits_for_what_a_user_had_subscribed_to_whose_rights_are_gone(gu
             await (await own.receive()).accept()
             await asyncio.wait_for(sent, 10.0)
             for served in guarded.routers.values():
-                former = served.server.router.core.former.named("orders", AWAY, None)
+                former = served.server.router.core.memory.former.named("orders", AWAY, None)
                 assert former.broken, "its client would not be told when it is back"
         assert "subscription_dropped" in guarded.log() + guarded.log("b")
 

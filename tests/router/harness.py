@@ -170,8 +170,9 @@ def _leftovers(core: Core) -> dict[str, object]:
     left: dict[str, object] = {"payload_bytes": core.memory.payload_bytes}
     for address in core.addresses.values():
         ingress, log = address.ingress, address.deliveries.log
-        for name in ("undone", "settled", "kept", "rejected"):
+        for name in ("undone", "settled", "kept"):
             left[f"records.{name}"] = getattr(address.records, name)
+        left["records.refused"] = address.records.refused.by_position
         left["awaited"] = [home for home, tokens in address.records.awaited.items() if tokens]
         for publisher in ingress.publishers.values():
             container = f"publisher {publisher.brought.container}"
@@ -188,8 +189,7 @@ def _leftovers(core: Core) -> dict[str, object]:
                 left[f"subscriber {each.name} {name}"] = getattr(each.sent, name)
             for name in Irregulars.__slots__:
                 left[f"subscriber {each.name} {name}"] = getattr(each.irregular, name)
-            for name in ("skip", "presettled"):
-                left[f"subscriber {each.name} {name}"] = getattr(each, name)
+            left[f"subscriber {each.name} presettled"] = each.presettled
             left[f"subscriber {each.name} owes"] = each.owes.overlap(0, log.end)
         for entry in address.subscriptions.entries.values():
             left[f"subscription {entry.name} syncing"] = entry.syncing

@@ -24,11 +24,11 @@ from amqp10.types import Symbol
 from router.config import Life, RouterConfig
 from router.core.agenda import Agenda
 from router.core.counters import CountersByAddress
-from router.core.map_parts import MapParts
 from router.core.memory import Memory
 from router.core.owner import Owner
 from router.core.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from router.links.client_connection import ClientConnection
+from router.reporting import NO_LOG
 from router.router import Router
 
 MIB = 1 << 20
@@ -45,9 +45,8 @@ class NotingCore:
         self.addresses: dict[str, Any] = {}
         self.counters = CountersByAddress()
         self.agenda = Agenda()
-        self.memory = Memory(RouterConfig("a", memory_limit=1 << 30))
-        self.owner = Owner("a")
-        self.map_parts = MapParts(lambda when: None, self.memory.holding)
+        self.memory = Memory(RouterConfig("a", memory_limit=1 << 30), lambda when: None)
+        self.owner = Owner("a", NO_LOG)
         self.recovery = SimpleNamespace(deferred=0)
         self.window = (1_000, 8 * MIB)
         self.credit = True

@@ -61,7 +61,7 @@ def network() -> Neighbours:
 
 def remember_others(router: Router, now: float) -> None:
     """Of what a router remembers of others that have gone there is as much as there may be."""
-    counters, former = router.core.counters, router.core.former
+    counters, former = router.core.counters, router.core.memory.former
     for number in range(OWN_COUNTERS):
         counters.of(f"earlier{number}")
     for number in range(LOST_KEPT):

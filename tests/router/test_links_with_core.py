@@ -249,5 +249,5 @@ def test_a_publisher_is_told_why_its_message_was_not_taken(kind: Any) -> None:
     assert told[2].info == {"onceway:rejected": 1}
     out.settle(0, 3)
     clients.exchange()
-    assert not clients.router.core.addresses["orders"].records.reasons
+    assert not clients.router.core.addresses["orders"].records.refused.reasons
     nothing_left(clients)

@@ -110,7 +110,7 @@ def test_each_class_of_links_has_a_row() -> None:
 def test_the_walk_finds_what_stays() -> None:
     made = network()
     before = sizes(made)
-    made.b.core.map_parts.collect("client", 1, {b"tag": None}, True, made.now, "user")
+    made.b.core.memory.map_parts.collect("client", 1, {b"tag": None}, True, made.now, "user")
     made.sleep(1.0)
     at_a, at_b = [later.number - earlier.number for earlier, later in zip(before, sizes(made), strict=True)]
     assert at_a <= 2 < at_b

@@ -53,9 +53,9 @@ def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_pl
 def test_parts_that_are_not_completed_are_forgotten() -> None:
     mesh = Mesh()
     mesh.subscriber("a", epoch=2, born=1, unsettled={}, incomplete=True)
-    assert mesh.cores["a"].map_parts
+    assert mesh.cores["a"].memory.map_parts
     mesh.pass_time(70.0)
-    assert not mesh.cores["a"].map_parts
+    assert not mesh.cores["a"].memory.map_parts
 
 
 def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new_is_sent() -> None:

@@ -150,5 +150,5 @@ def test_why_it_was_not_taken_is_told_across_routers_and_after_a_failover(kind: 
     subscriber.dispose(Outcome.REJECTED, subscriber.got[2].id, why=b"known by tag")
     assert publisher.reasons == {0: b"", 1: b"", 2: b"known by tag"}
     publisher.settle(0, 2)
-    assert not mesh.cores["c"].addresses[TOPIC].records.reasons
+    assert not mesh.cores["c"].addresses[TOPIC].records.refused.reasons
     mesh.assert_settled()

@@ -85,7 +85,7 @@ TAKES = Passage.taken
 def passes_by_and_is_passed_over(self: Passage, position: int) -> bool:
     passes = PASSES_BY(self, position)
     if passes:
-        self.subscriber.skip.add(position, position + 1)
+        self.subscriber.irregular.skip.add(position, position + 1)
     return passes
 
 

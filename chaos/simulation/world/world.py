@@ -365,7 +365,7 @@ class World(Routers):
             "unread": router.buffers.unread_bytes,
         }
         left += [f"{size} bytes {what}" for what, size in held.items() if size]
-        if core.map_parts:
+        if core.memory.map_parts:
             left.append("parts of maps")
         return left
 

@@ -150,7 +150,7 @@ class TopicReception(Reception):
         subscriber.unbind(delivery)
         delivery.position = position
         subscriber.irregular.bound[position] = delivery
-        subscriber.skip.add(position, position + 1)
+        subscriber.irregular.skip.add(position, position + 1)
         if delivery.state is State.ACCEPTED:
             subscriber.owes.remove(position, position + 1)
             if delivery.rejected:
