@@ -64,9 +64,41 @@ class _Partial:
         return payload
 
 
+class Granted:
+    """Credit as the sender may know it. A limit is delivery_count + credit."""
+
+    __slots__ = ("drain", "drained", "highest", "limit")
+
+    def __init__(self) -> None:
+        self.limit = 0
+        """At the last grant."""
+        self.highest = 0
+        """The highest limit granted so far, which the sender must not exceed. A lower limit binds it only when it has
+        read it: transfers may cross the flow that lowers the credit (AMQP 2.6.7)."""
+        self.drain = False
+        self.drained = 0
+        """Credit that the sender has used up without deliveries, in answer to drain."""
+
+    def begin(self, initial: int) -> None:
+        """The sender's attach says where its delivery-count begins."""
+        self.limit += initial
+        self.highest += initial
+
+    def told(self) -> None:
+        """The limit goes out with a flow."""
+        self.highest = max(self.highest, self.limit)
+
+    def used_up(self, before: int, count: int) -> int:
+        """The sender's flow has moved its delivery-count (AMQP 2.6.7). Returns up to where it may."""
+        count = min(count, self.highest)
+        self.drained += count - before
+        if count >= self.limit:
+            self.drain = False
+        return count
+
+
 class ReceiverLink(Link):
-    __slots__ = ("_drain", "_partial", "delivery_count", "drained_credit", "flow_properties",
-                 "highest_limit", "limit", "max_message_size", "part_size")  # fmt: skip
+    __slots__ = ("_partial", "delivery_count", "flow_properties", "granted", "max_message_size", "part_size")
 
     is_sender = False
 
@@ -74,11 +106,7 @@ class ReceiverLink(Link):
         super().__init__(session, name)
         self.delivery_count = 0
         """Unwrapped; starts at the sender's initial-delivery-count."""
-        self.limit = 0
-        """delivery_count + credit at the last grant."""
-        self.highest_limit = 0
-        """The highest limit granted so far, which the sender must not exceed. A lower limit binds it only when it has
-        read it: transfers may cross the flow that lowers the credit (AMQP 2.6.7)."""
+        self.granted = Granted()
         self.max_message_size = session.connection.settings.max_message_size
         """In bytes, as enforced; set by our attach. 0: no limit."""
         self.part_size = 0
@@ -86,17 +114,14 @@ class ReceiverLink(Link):
         frame, and max_message_size does not bound it. 0: never. A delivery that begins settled, or has another
         message-format than 0, is joined. How much comes is bounded by the session's incoming window alone: credit
         counts deliveries."""
-        self.drained_credit = 0
-        """Credit that the sender has used up without deliveries, in answer to drain."""
         self.flow_properties: Mapping[str, Any] | None = None
         """Of the next flow, and of no later one."""
-        self._drain = False
         self._partial: _Partial | None = None
 
     @property
     def credit(self) -> int:
         """What the sender may still send."""
-        return self.limit - self.delivery_count
+        return self.granted.limit - self.delivery_count
 
     @property
     def incomplete_size(self) -> int:
@@ -111,8 +136,8 @@ class ReceiverLink(Link):
         assert credit >= 0
         if self.detached:
             return
-        self.limit = self.delivery_count + credit
-        self._drain = drain
+        self.granted.limit = self.delivery_count + credit
+        self.granted.drain = drain
         if self._state is ATTACH_RECEIVED or self._state is NEW:
             self._reply_wanted = True
         else:
@@ -131,7 +156,7 @@ class ReceiverLink(Link):
         incoming.dispositions.add(first_id, last_id, state, settled)
 
     def check_invariants(self) -> None:
-        count, limit = self.delivery_count, self.highest_limit
+        count, limit = self.delivery_count, self.granted.highest
         assert count <= limit, f"{self!r}: delivery-count {count} beyond limit {limit}"
         assert self._partial is None or self.attached, f"{self!r}: an incomplete delivery while not attached"
 
@@ -146,7 +171,7 @@ class ReceiverLink(Link):
         max_size: of a frame."""
         incoming = self.session.incoming
         first = incoming.next_delivery_id
-        limit = self.highest_limit - self.delivery_count
+        limit = self.granted.highest - self.delivery_count
         if limit > incoming.left:
             limit = incoming.left
         if self._partial is not None or first is None or limit <= 0:
@@ -230,7 +255,7 @@ class ReceiverLink(Link):
             raise EndpointViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
         if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # AMQP 2.7.5
             raise EndpointViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
-        if self.delivery_count >= self.highest_limit:
+        if self.delivery_count >= self.granted.highest:
             raise EndpointViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count += 1
         # Not only when it is complete: deliveries of several links may be interleaved, and ids must be added in order.
@@ -315,8 +340,7 @@ class ReceiverLink(Link):
         else:
             initial = attach.initial_delivery_count or 0
             self.delivery_count += initial
-            self.limit += initial
-            self.highest_limit += initial
+            self.granted.begin(initial)
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
@@ -331,17 +355,14 @@ class ReceiverLink(Link):
         if flow.delivery_count is not None and self.remote_attach is not None:
             count = unwrap(flow.delivery_count, self.delivery_count)
             if count > self.delivery_count:  # AMQP 2.6.7: the answer to drain
-                self.drained_credit += min(count, self.highest_limit) - self.delivery_count
-                self.delivery_count = min(count, self.highest_limit)
-                if self.delivery_count >= self.limit:
-                    self._drain = False
+                self.delivery_count = self.granted.used_up(self.delivery_count, count)
 
     def _flow_fields(self) -> dict[str, Any]:
-        self.highest_limit = max(self.highest_limit, self.limit)
+        self.granted.told()
         properties, self.flow_properties = self.flow_properties, None
         return {
             "properties": properties,
             "delivery_count": None if self.remote_attach is None else self.delivery_count & WRAP,
             "link_credit": max(self.credit, 0),
-            "drain": self._drain,
+            "drain": self.granted.drain,
         }

@@ -8,7 +8,7 @@ releases when the keeper knows that. `Kept` is one address's part: maps that are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +41,72 @@ class Handover:
         self.number = -1  # of the KEEP that tells it; -1: it has no identifier yet
 
 
+class Handovers:
+    """Those of one link, in order. The last ones have no identifier yet."""
+
+    __slots__ = ("_unsettled", "queue", "unidentified")
+
+    def __init__(self) -> None:
+        self.queue: deque[Handover] = deque()
+        self._unsettled: dict[bytes, Handover] = {}
+        self.unidentified = 0
+
+    def add(self, waiting: Handover) -> None:
+        if not waiting.settled:
+            self._unsettled[waiting.tag] = waiting
+        self.queue.append(waiting)
+        self.unidentified += 1
+
+    def tags(self) -> list[bytes]:
+        return list(self._unsettled)
+
+    def without_identifier(self) -> Iterator[Handover]:
+        return islice(self.queue, len(self.queue) - self.unidentified, None)
+
+    def take_first(self) -> Handover:
+        waiting = self.queue.popleft()
+        if not waiting.settled:
+            del self._unsettled[waiting.tag]
+        return waiting
+
+    def withdraw(self, tag: bytes) -> Handover | None:
+        waiting = self._unsettled.pop(tag, None)
+        if waiting is not None:
+            self.queue.remove(waiting)
+        return waiting
+
+
+class DeliveryIds:
+    """Which delivery has which on a link."""
+
+    __slots__ = ("_by_tag", "_next", "_tags")
+
+    def __init__(self) -> None:
+        self._by_tag: dict[bytes, int] = {}
+        self._tags: dict[int, bytes] = {}
+        self._next = 0
+
+    def take(self, number: int) -> int:
+        """Returns the first of so many new ones."""
+        first, self._next = self._next, self._next + number
+        return first
+
+    def enter(self, delivery_id: int, tag: bytes) -> None:
+        self._tags[delivery_id] = tag
+        self._by_tag[tag] = delivery_id
+
+    def of(self, tag: bytes) -> int | None:
+        return self._by_tag.get(tag)
+
+    def tag_of(self, delivery_id: int) -> bytes | None:
+        return self._tags.get(delivery_id)
+
+    def forget(self, tag: bytes) -> None:
+        delivery_id = self._by_tag.pop(tag, None)
+        if delivery_id is not None:
+            del self._tags[delivery_id]
+
+
 def _format_of(waiting: Handover) -> int:
     return waiting.message_format
 
@@ -71,12 +137,8 @@ class KeptLink:
         self.closing: dict[bytes, None] = {}  # settled, and in a map still
         self._returning: dict[bytes, None] = {}  # given back to the queue, and in the keeper's map still
         self._unresumed: dict[bytes, None] = {}  # of the map that was fetched: not resumed yet
-        self._queue: deque[Handover] = deque()
-        self._queued: dict[bytes, Handover] = {}  # of these, those that are not settled
-        self._unidentified = 0  # how many of the queue have no identifier yet: its last ones
-        self._ids: dict[int, bytes] = {}
-        self._by_tag: dict[bytes, int] = {}
-        self._next_id = 0
+        self._waiting = Handovers()
+        self._ids = DeliveryIds()
 
     @property
     def address(self) -> BaseAddress:
@@ -96,7 +158,7 @@ class KeptLink:
 
     def received(self, tag: bytes, outcome: Outcome, finished: bool, now: float) -> None:
         """The client's outcome: PUBREC, or PUBACK, or written with QoS 0. finished: it holds no identifier any more."""
-        delivery_id = self._by_tag.get(tag)
+        delivery_id = self._ids.of(tag)
         if delivery_id is None:
             return  # settled, or not sent on this link yet: it is sent again
         item = self.kept.items.get(tag)
@@ -121,7 +183,7 @@ class KeptLink:
 
     def give_back(self, now: float) -> None:
         """What has not been handed over goes to another consumer of the queue: its client is away."""
-        for tag in list(self._queued):
+        for tag in self._waiting.tags():
             self.received(tag, Outcome.RELEASED, True, now)
 
     def end(self, closed: bool, now: float) -> None:
@@ -158,27 +220,22 @@ class KeptLink:
     def _give_back(self, tag: bytes) -> None:
         """The client has not been sent it. Another consumer gets it when the keeper has read that no more (protocol
         7.9.11)."""
-        waiting = self._queued.pop(tag, None)
-        if waiting is not None:
-            self._queue.remove(waiting)
+        self._waiting.withdraw(tag)
         self.port.forget(tag)
         self._returning[tag] = None
         self._leave(tag)
 
     def _returned(self, tag: bytes) -> None:
         del self._returning[tag]
-        subscriber, delivery_id = self.maps.subscribers.get(self), self._by_tag.get(tag)
+        subscriber, delivery_id = self.maps.subscribers.get(self), self._ids.of(tag)
         if subscriber is not None and delivery_id is not None:
             subscriber.deliveries.disposition(subscriber, delivery_id, delivery_id, Outcome.RELEASED, False)
 
     def _settled(self, tag: bytes) -> None:
-        delivery_id = self._by_tag.pop(tag, None)
-        if delivery_id is not None:
-            del self._ids[delivery_id]
-        waiting = self._queued.pop(tag, None)
+        self._ids.forget(tag)
+        waiting = self._waiting.withdraw(tag)
         if waiting is not None:
-            self._queue.remove(waiting)
-            self._unidentified -= waiting.number < 0
+            self._waiting.unidentified -= waiting.number < 0
             if waiting.identifier:
                 self.port.forget(tag)
                 self.closing[tag] = None
@@ -197,12 +254,12 @@ class KeptLink:
         """Gives identifiers to what waits for one. A tag that is in the map still, of a delivery that is settled, is
         waited for."""
         found: list[Handover] = []
-        room = self.port.capacity() if self._unidentified else 0
-        for waiting in islice(self._queue, len(self._queue) - self._unidentified, None):
+        room = self.port.capacity() if self._waiting.unidentified else 0
+        for waiting in self._waiting.without_identifier():
             if len(found) >= room or (not waiting.settled and self._is_in_a_map(waiting.tag)):
                 break
             found.append(waiting)
-        self._unidentified -= len(found)
+        self._waiting.unidentified -= len(found)
         for message_format, group in groupby([each for each in found if not each.settled], _format_of):
             unsettled = list(group)
             identifiers = self.port.identify(
@@ -220,7 +277,7 @@ class KeptLink:
         if not self.answered or entry is None or entry.term != self.term or entry.recalled_by > self.term:
             return
         entry.kept = self.kept
-        if self._unresumed and self._queue:  # what comes again may be behind what waits for room
+        if self._unresumed and self._waiting.queue:  # what comes again may be behind what waits for room
             self.maps.subscribers[self].pump(tells=False)  # which would touch the address, and so lead here again
         keeper, items = self.core.kinds.keeper(self.attach.address), self.kept.items
         identified = self._identify()
@@ -260,15 +317,15 @@ class KeptLink:
                 self._releasing[tag] = None
                 self.port.release(tag)
         ready: list[Handover] = []
-        while self._queue and self._may_publish(self._queue[0]):
-            ready.append(self._queue.popleft())
+        queue = self._waiting.queue
+        while queue and self._may_publish(queue[0]):
+            ready.append(self._waiting.take_first())
         for (settled, message_format), group in groupby(ready, _kind_of):
             if settled:
                 self.port.publish_settled([each.payload for each in group], message_format)
                 continue
             tags, payloads = [], []
             for each in group:
-                del self._queued[each.tag]
                 tags.append(each.tag)
                 payloads.append(each.payload)
             self.port.publish(tags, payloads, message_format, False)
@@ -295,11 +352,11 @@ class KeptLink:
 
     def capacity(self) -> int:
         """What comes again has an identifier, so it needs no room."""
-        room = self.port.capacity() - self._unidentified
+        room = self.port.capacity() - self._waiting.unidentified
         return max(room, 0) + len(self._unresumed)
 
     def link_credit(self) -> int:
-        return max(self.port.link_credit() - len(self._queue), 0)
+        return max(self.port.link_credit() - len(self._waiting.queue), 0)
 
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
@@ -323,28 +380,21 @@ class KeptLink:
         position: int,
         cache: dict[object, object],
     ) -> int:
-        first_id = self._next_id
-        self._next_id += len(tags)
+        first_id = self._ids.take(len(tags))
         for i, tag in enumerate(tags):
-            waiting = Handover(tag, payloads[i], message_format, settled)
             if not settled:
-                self._ids[first_id + i] = tag
-                self._by_tag[tag] = first_id + i
-                self._queued[tag] = waiting
-            self._queue.append(waiting)
-        self._unidentified += len(tags)
+                self._ids.enter(first_id + i, tag)
+            self._waiting.add(Handover(tag, payloads[i], message_format, settled))
         self.core.agenda.touch(self.address)
         return first_id
 
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
-        delivery_id = self._next_id
-        self._next_id += 1
+        delivery_id = self._ids.take(1)
         self._unresumed.pop(tag, None)
         if settled:
             self._settled(tag)
             return delivery_id
-        self._ids[delivery_id] = tag
-        self._by_tag[tag] = delivery_id
+        self._ids.enter(delivery_id, tag)
         if payload is not None:
             self.port.publish([tag], [payload], message_format, True)
         return delivery_id
@@ -357,7 +407,7 @@ class KeptLink:
 
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         for delivery_id in range(first_id, last_id + 1):
-            tag = self._ids.get(delivery_id)
+            tag = self._ids.tag_of(delivery_id)
             if tag is not None:
                 self._settled(tag)
 

@@ -20,7 +20,7 @@ def test_credit_is_what_the_receiver_granted() -> None:
     with pytest.raises(LocalProtocolError):
         sender.send([b"x"] * 4, [b""] * 4)
     pair.pump()
-    assert (link.delivery_count, link.limit, link.credit) == (2, 5, 3)
+    assert (link.delivery_count, link.granted.limit, link.credit) == (2, 5, 3)
 
 
 def test_a_grant_replaces_the_one_before() -> None:

@@ -40,7 +40,7 @@ class Window:
         if self._draining is not None:
             return  # AMQP 2.6.7: the answer uses up the credit; more would only delay it
         if self.drain_wanted and (want or have > 0):
-            self._draining = link.drained_credit
+            self._draining = link.granted.drained
             link.grant(max(want, have), drain=True)
             return
         if want > have and (want - have >= (size + 3) // 4 or have <= self.resuming):
@@ -53,7 +53,7 @@ class Window:
         """
         if self._draining is None or link.credit > 0:
             return None
-        empty = link.drained_credit > self._draining
+        empty = link.granted.drained > self._draining
         self._draining = None
         self.drain_wanted = False
         return empty
