@@ -337,7 +337,7 @@ class Router(BaseRouter):
     def _connections_hold(self) -> Counter[str]:
         held = self.mqtt.octets_by_user()
         for connection in self.connections:
-            held[connection.identity.user] += connection.held
+            held[connection.identity.user] += connection.held.octets
         return held
 
     def population(self) -> tuple[int, int]:

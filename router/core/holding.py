@@ -59,6 +59,45 @@ class Holding:
             self.by_user.pop(user, None)
 
 
+class Held:
+    """What one connection is counted for."""
+
+    __slots__ = ("_holding", "octets", "of_engine")
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+        self.octets = 0
+        self.of_engine = 0  # of what it holds, what the engine has
+
+    def count(self, user: str, octets: int) -> None:
+        """It takes so much now."""
+        self._holding.count(user, octets - self.octets)
+        self.octets = octets
+
+
+class Buffered:
+    """What of one client waits in buffers, as the router counts it (`router.links.buffers`)."""
+
+    __slots__ = ("incomplete_bytes", "incomplete_of", "unread_bytes")
+
+    def __init__(self) -> None:
+        self.unread_bytes = 0  # in its transport's buffer while output is paused
+        self.incomplete_bytes = 0  # of messages, packets and frames
+        self.incomplete_of = NETWORK  # the user under whom these count
+
+    def count_unread(self, size: int) -> int:
+        """Returns how many more these are."""
+        more, self.unread_bytes = size - self.unread_bytes, size
+        return more
+
+    def count_incomplete(self, user: str, size: int, together: Holding) -> None:
+        if user != self.incomplete_of:
+            together.count(self.incomplete_of, -self.incomplete_bytes)
+            self.incomplete_of, self.incomplete_bytes = user, 0
+        together.count(user, size - self.incomplete_bytes)
+        self.incomplete_bytes = size
+
+
 def octets_of_text(text: str) -> int:
     """What a string takes in memory: one character beyond Latin-1 may make four octets of each."""
     return len(text) + 64 if text.isascii() else 4 * len(text) + 96

@@ -18,6 +18,7 @@ from amqp10.types import Symbol, ULong
 from router.border import Border
 from router.config import RouterConfig
 from router.core.core import Core
+from router.core.holding import Held
 from router.links.buffers import Buffers
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, Admission, Bookkeeping
@@ -80,7 +81,7 @@ class BaseConnection:
         self.limits = router.config.limits
         self.container = ""
         self.user: str | None = None  # under which it is counted, once admitted
-        self.held = 0  # octets, as counted with what its user holds: from its open on
+        self.held = Held(router.core.memory.holding)  # from its open on
         self.ports: dict[Any, None] = {}  # its links
         self.watched: dict[Any, None] = {}  # those with an open proof: any frame may be the sign of life
         self.output_paused = False  # the transport's buffer is full
@@ -197,7 +198,7 @@ class BaseConnection:
 
     def check_room(self, octets: int) -> None:
         """Raises RemoteProtocolError if this connection, or its user, may not take so much more."""
-        if not self.core.memory.holding.has_room(self.identity.user, octets, self.held):
+        if not self.core.memory.holding.has_room(self.identity.user, octets, self.held.octets):
             self.router.admission.count_refusal(MEMORY)
             raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, self.no_room())
 
@@ -205,7 +206,7 @@ class BaseConnection:
         """Returns what the client is told, and the log."""
         user, holding = self.identity.user, self.core.memory.holding
         return (
-            f"limit memory_limit: {self.held} octets of this connection, {holding.by_user.get(user, 0)} of user "
+            f"limit memory_limit: {self.held.octets} octets of this connection, {holding.by_user.get(user, 0)} of user "
             f"{user!r:.60} and {holding.total} of all clients are in use: "
             "use fewer links, names and filters, or raise it"
         )

@@ -33,10 +33,10 @@ class Buffers:
 
     def count_unread(self, connection: Any, size: int, now: float) -> None:
         """The transport of this client holds so many bytes of output."""
-        self.unread_bytes += size - connection.unread_bytes
-        if size > connection.limits.unread_output >= connection.unread_bytes:
+        buffered = connection.buffered
+        if size > connection.limits.unread_output >= buffered.unread_bytes:
             self._admission.count_refusal(UNREAD)
-        connection.unread_bytes = size
+        self.unread_bytes += buffered.count_unread(size)
         if size and self.unread_bytes > self._memory_limit:
             self._disconnect_slowest_reader(now)
 
@@ -47,8 +47,8 @@ class Buffers:
         by_user: dict[str, list[Any]] = {}
         for each in self._clients():
             by_user.setdefault(each.user or NETWORK, []).append(each)
-        theirs = max(by_user.values(), key=lambda theirs: sum(each.unread_bytes for each in theirs))
-        most = max(theirs, key=lambda connection: connection.unread_bytes)
+        theirs = max(by_user.values(), key=lambda theirs: sum(each.buffered.unread_bytes for each in theirs))
+        most = max(theirs, key=lambda connection: connection.buffered.unread_bytes)
         most.reads_too_slowly()
         most.receive_eof(now)
 
@@ -62,25 +62,20 @@ class Buffers:
 
     def count_incomplete(self, connection: Any, size: int) -> None:
         """This connection has so many bytes of what is not complete."""
-        user = connection.user or NETWORK
-        if user != connection.incomplete_of:
-            self.incomplete.count(connection.incomplete_of, -connection.incomplete_bytes)
-            connection.incomplete_of, connection.incomplete_bytes = user, 0
-        self.incomplete.count(user, size - connection.incomplete_bytes)
-        connection.incomplete_bytes = size
+        connection.buffered.count_incomplete(connection.user or NETWORK, size, self.incomplete)
 
     def has_too_much_incomplete(self, connection: Any, now: float) -> bool:
         """Says whether what is not complete exceeds the limit, and its user has as much of it as any: what users have
         that have more goes first."""
-        incomplete, user = self.incomplete, connection.incomplete_of
+        incomplete, user = self.incomplete, connection.buffered.incomplete_of
         while incomplete.total > self.incomplete_limit:
             most = max(incomplete.by_user, key=lambda each: incomplete.by_user[each])
             if incomplete.by_user[most] <= incomplete.by_user.get(user, 0):
                 return True
-            theirs = [each for each in self._clients() if each.incomplete_of == most]
+            theirs = [each for each in self._clients() if each.buffered.incomplete_of == most]
             before = incomplete.total
             self._admission.count_refusal(MEMORY)
-            max(theirs, key=lambda each: each.incomplete_bytes).drop_incomplete(now)
+            max(theirs, key=lambda each: each.buffered.incomplete_bytes).drop_incomplete(now)
             if incomplete.total == before:  # many small frames
                 return True
         return False
@@ -88,6 +83,6 @@ class Buffers:
     def check_invariants(self) -> None:
         incomplete: Counter[str] = Counter()
         for each in self._clients():
-            incomplete[each.incomplete_of] += each.incomplete_bytes
+            incomplete[each.buffered.incomplete_of] += each.buffered.incomplete_bytes
         assert self.incomplete.by_user == +incomplete
         assert self.incomplete.total == incomplete.total()

@@ -40,7 +40,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.border import REFUSED
-from router.core.holding import ENTRY, NETWORK, PUBLISHER, octets_of_address, octets_of_subscription, octets_of_text
+from router.core.holding import ENTRY, PUBLISHER, Buffered, octets_of_address, octets_of_subscription, octets_of_text
 from router.core.map_parts import enter
 from router.core.ports import PublisherAttach, SubscriberAttach
 from router.links.anonymous import AnonymousLink
@@ -78,8 +78,7 @@ class ClientConnection(BaseConnection):
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "_held_size", "incomplete_bytes", "incomplete_of", "named", "number", "pending_expiries", "properties",
-        "scheme", "steps", "unread_bytes",
+        "buffered", "named", "number", "pending_expiries", "properties", "scheme", "steps",
     )  # fmt: skip
 
     def __init__(self, router: BaseRouter, settings: ConnectionSettings, now: float, address: str = "") -> None:
@@ -89,11 +88,8 @@ class ClientConnection(BaseConnection):
         self.named: tuple[str | None, bytes] | None = None
         self.scheme = "amqp"  # of the listener's URL
         self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
-        self.unread_bytes = 0  # in its transport's buffer while output is paused
+        self.buffered = Buffered()
         self.pending_expiries = PendingExpiries()
-        self._held_size = 0  # of what it holds, what the engine has
-        self.incomplete_bytes = 0  # of messages and frames, as the router counts them
-        self.incomplete_of = NETWORK  # the user under whom it does
         self.steps: Iterator[None] | None = None  # an attach whose map is not read to its end
 
     # --- for the owner of the transport
@@ -131,9 +127,9 @@ class ClientConnection(BaseConnection):
         if self.watched and reader.frames != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        if connection.held_size != self._held_size:
+        if connection.held_size != self.held.of_engine:
             self.count_held()
-        if connection.incomplete_size + reader.buffered != self.incomplete_bytes:
+        if connection.incomplete_size + reader.buffered != self.buffered.incomplete_bytes:
             self._count_incomplete(now)
         if urgent:
             self.output_ready()
@@ -202,7 +198,7 @@ class ClientConnection(BaseConnection):
     def buffers_to_send(self) -> Sequence[bytes | memoryview]:
         self.router.turn.deferred_output.pop(self, None)
         data = self.connection.buffers_to_send()
-        if self.connection.held_size != self._held_size:
+        if self.connection.held_size != self.held.of_engine:
             self.count_held()
         if data:
             self.writes += 1
@@ -223,7 +219,7 @@ class ClientConnection(BaseConnection):
 
     def reads_too_slowly(self) -> None:
         """Of its user, who has the most unread output, it has most, and is dropped for that."""
-        self.log.reads_too_slowly(self.said(), self.unread_bytes)
+        self.log.reads_too_slowly(self.said(), self.buffered.unread_bytes)
 
     def heard(self, now: float) -> None:
         """Input waits to be read, so the client is not silent."""
@@ -233,7 +229,7 @@ class ClientConnection(BaseConnection):
     def reads(self) -> bool:
         """False while the client leaves too much output unread: nothing is read from it until that drains. False, too,
         while it is looked at who it is: what it says meanwhile is to wait in its own buffers."""
-        return self.unread_bytes <= self.limits.unread_output and not self.connection.authenticating
+        return self.buffered.unread_bytes <= self.limits.unread_output and not self.connection.authenticating
 
     def resume_output(self) -> None:
         self.output_paused = False
@@ -508,7 +504,7 @@ class ClientConnection(BaseConnection):
         begin.properties = None
         begin.offered_capabilities = begin.desired_capabilities = ()
         try:
-            self.check_room(self.connection.held_size - self._held_size)
+            self.check_room(self.connection.held_size - self.held.of_engine)
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
         self.count_held()
@@ -540,16 +536,13 @@ class ClientConnection(BaseConnection):
 
     def count_held(self) -> None:
         """What it has made has changed, perhaps."""
-        self._held_size = self.connection.held_size
+        self.held.of_engine = self.connection.held_size
         if self.user is not None and not self.connection.closed:
-            held = self.octets()
-            self.core.memory.holding.count(self.user, held - self.held)
-            self.held = held
+            self.held.count(self.user, self.octets())
 
     def release(self) -> None:
         """It has ended."""
-        self.core.memory.holding.count(self.identity.user, -self.held)
-        self.held = 0
+        self.held.count(self.identity.user, 0)
 
     def octets(self) -> int:
         names = octets_of_text(self.container) + octets_of_text(self.user or "")
@@ -559,9 +552,9 @@ class ClientConnection(BaseConnection):
         self.connection.check_invariants()
         waits = self in self.router.turn.dirty or self in self.router.turn.deferred_output
         if self.user is not None and not (self.connection.closed or waits):
-            assert self.held == self.octets(), f"{self.held} octets counted, {self.octets()} held"
+            assert self.held.octets == self.octets(), f"{self.held.octets} octets counted, {self.octets()} held"
         else:
-            assert self.user is not None or not self.held
+            assert self.user is not None or not self.held.octets
 
     def _check_links(self) -> None:
         """One more link is being attached. Raises RemoteProtocolError if it is one too many."""

@@ -36,7 +36,7 @@ from mqtt.decoder import REASONS_OF
 from mqtt.errors import RETURN_CODES
 from mqtt.kinds import CONNACK
 from router.border import REFUSED
-from router.core.holding import NETWORK
+from router.core.holding import Buffered
 from router.mqtt.base import BaseConnection, BaseMqtt
 from router.policies import ANONYMOUS, Identity
 
@@ -57,8 +57,8 @@ class MqttConnection(BaseConnection):
 
     __slots__ = (
         "_aliases", "_alias_maximum", "_authenticate", "_early", "_engine", "_output", "_wants_output", "address",
-        "identity", "incomplete_bytes", "incomplete_of", "limits", "named", "output_paused", "secure", "service",
-        "session", "unread_bytes",
+        "buffered", "identity", "limits", "named", "output_paused", "secure", "service",
+        "session",
     )  # fmt: skip
 
     def __init__(self, service: BaseMqtt, now: float, address: str, secure: bool, authenticate: Authenticate) -> None:
@@ -71,9 +71,7 @@ class MqttConnection(BaseConnection):
         self.named: tuple[str | None, bytes] | None = None
         self.session: Session | None = None
         self.output_paused = False
-        self.unread_bytes = 0
-        self.incomplete_bytes = 0  # of a packet, as the router counts it
-        self.incomplete_of = NETWORK  # the user under whom it does
+        self.buffered = Buffered()
         self._authenticate = authenticate
         self._aliases: dict[str, int] = {}  # that we use
         self._early: list[Packet] = []  # sent before CONNACK, and not handled yet
@@ -99,7 +97,7 @@ class MqttConnection(BaseConnection):
         self._handle(self._engine.receive_data(data, now), now)
         incomplete = self._engine.reader.buffered
         buffers = self.service.host.buffers
-        if incomplete != self.incomplete_bytes and not buffers.may_hold_incomplete(self, incomplete, now):
+        if incomplete != self.buffered.incomplete_bytes and not buffers.may_hold_incomplete(self, incomplete, now):
             self.drop_incomplete(now)
 
     def drop_incomplete(self, now: float) -> None:
@@ -171,7 +169,7 @@ class MqttConnection(BaseConnection):
         from CONNECT to CONNACK as soon as it says more, which is to wait in its own buffers, and while it is looked at
         who it is. One that waits for its session is read: else nobody would notice that it has gone, its connection
         would count on, and its CONNECT would take the session from the router where it is now."""
-        if self.unread_bytes > self.limits.unread_output:
+        if self.buffered.unread_bytes > self.limits.unread_output:
             return False
         return self._engine.state != CONNECTING or (self.user is not None and not self._engine.is_early)
 
@@ -197,7 +195,7 @@ class MqttConnection(BaseConnection):
     def reads_too_slowly(self) -> None:
         """Of its user, who has the most unread output, it has most, and is dropped for that."""
         text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread; {user} has most"
-        self.service.log.warning("client_too_slow", text, unread_bytes=self.unread_bytes, **self.said())
+        self.service.log.warning("client_too_slow", text, unread_bytes=self.buffered.unread_bytes, **self.said())
 
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then. A CONNECT that has may be older than the client's connection to

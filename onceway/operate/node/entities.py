@@ -185,7 +185,7 @@ class _Connections(Kind):
 
     def make(self, owner: RouterServer, part: ClientConnection | MqttConnection) -> Making:
         yield
-        said = {"user": part.user, "client": self.identity(owner, part), "unread_bytes": part.unread_bytes}
+        said = {"user": part.user, "client": self.identity(owner, part), "unread_bytes": part.buffered.unread_bytes}
         if isinstance(part, ClientConnection):
             return {
                 **said,
