@@ -128,7 +128,7 @@ class Overview:
                 "subscribers": row.subscribers,
                 **row.records,
                 "received": counted.received if counted is not None else 0,
-                "delivered": counted.delivered if counted is not None else 0,
+                "delivered": counted.subscriptions.delivered if counted is not None else 0,
             }
             for label, row in sums.rows.items()
             for counted in (counters.get(label),)

@@ -96,12 +96,29 @@ class Timeline:
             i += 1
 
 
+class SubscriptionCounters:
+    """Of the subscriptions of one address here."""
+
+    def __init__(self) -> None:
+        self.delivered = 0  # transfers, those after a release included
+        self.delivered_settled = 0
+        self.delivered_bytes = 0  # on the wire
+        self.accepted = 0  # outcomes that subscribers have sent
+        self.rejected = 0
+        self.released = 0
+        self.settled = 0  # settled to them
+        self.redelivered = 0  # transfers of deliveries that had been sent before: after a release, or resumed
+        self.presettled_dropped = 0
+        self.resumed = 0  # attaches of subscriptions that were known
+        self.timed_out = 0  # forgotten here, as they were away for too long (protocol 8.3)
+        self.broken = 0  # told here that they have missed something (protocol 7.3)
+
+
 class Counters:
     """Of one address at one router, since the router started."""
 
     def __init__(self, label: str) -> None:
         self.label = label
-        # publishers here
         self.received = 0
         self.received_settled = 0  # pre-settled, at most once
         self.received_bytes = 0  # of payload, of both
@@ -113,20 +130,8 @@ class Counters:
         self.publishers_resumed = 0  # attaches with unsettled deliveries
         self.acceptance = Histogram()  # from transfer to outcome
         self.settlement = Histogram()  # from transfer to settlement
-        # subscriptions here
-        self.delivered = 0  # transfers, those after a release included
-        self.delivered_settled = 0
-        self.delivered_bytes = 0  # on the wire
-        self.subscriber_accepted = 0  # outcomes that subscribers have sent
-        self.subscriber_rejected = 0
-        self.subscriber_released = 0
-        self.subscriber_settled = 0  # settled to them
-        self.redelivered = 0  # transfers of deliveries that had been sent before: after a release, or resumed
-        self.presettled_dropped = 0
         self.expired = 0  # not sent, as their time was over; of a queue also by its publishers' router
-        self.subscriptions_resumed = 0  # attaches of subscriptions that were known
-        self.subscriptions_expired = 0  # forgotten here, as they were away for too long (protocol 8.3)
-        self.subscriptions_broken = 0  # told here that they have missed something (protocol 7.3)
+        self.subscriptions = SubscriptionCounters()
 
 
 class CountersByAddress:
@@ -153,9 +158,9 @@ class CountersByAddress:
     def note_lost(self, counters: Counters, container: str, link: str, reason: str, now: float) -> None:
         """A subscription has lost, or may have lost, what others got. The last `LOST_KEPT` are remembered."""
         if reason == EXPIRED:
-            counters.subscriptions_expired += 1
+            counters.subscriptions.timed_out += 1
         else:
-            counters.subscriptions_broken += 1
+            counters.subscriptions.broken += 1
         lost = counters.label, container, link, reason
         self.lost.pop(lost, None)  # so that the latest is the last
         if len(self.lost) >= LOST_KEPT:

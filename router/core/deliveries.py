@@ -184,7 +184,7 @@ class Deliveries(BaseDeliveries):
         if accepted:
             if outcome is ACCEPTED:
                 for start, stop in accepted:
-                    self.counters.subscriber_accepted += stop - start
+                    self.counters.subscriptions.accepted += stop - start
             self.reception.release_tokens(accepted, subscriber)
         if subscriber.irregular.by_delivery_id:
             for delivery in self.irregular_between(subscriber, first, last):
@@ -203,9 +203,9 @@ class Deliveries(BaseDeliveries):
             delivery.payload = None
             delivery.rejected = rejected
             if rejected:
-                self.counters.subscriber_rejected += 1
+                self.counters.subscriptions.rejected += 1
             else:
-                self.counters.subscriber_accepted += 1
+                self.counters.subscriptions.accepted += 1
             self._release_tokens_of(subscriber, delivery)
         if delivery.delivery_id >= 0 and (settled or subscriber.settles_on_accept):
             if not settled:
@@ -229,7 +229,7 @@ class Deliveries(BaseDeliveries):
     def _reject(self, subscriber: Subscriber, ranges: list[Range]) -> None:
         for start, stop in ranges:
             subscriber.sent.rejected.add(start, stop)
-            self.counters.subscriber_rejected += stop - start
+            self.counters.subscriptions.rejected += stop - start
             for position in range(start, stop):
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
 
@@ -346,7 +346,7 @@ class Deliveries(BaseDeliveries):
         if delivery.state is State.DECLINED:  # it has been settled with its consumer already (protocol 16.5)
             self.forget(subscriber, delivery)
             return
-        self.counters.subscriber_settled += 1
+        self.counters.subscriptions.settled += 1
         self._release_tokens_of(subscriber, delivery)
         in_place = delivery.position in subscriber.irregular.filled
         if subscriber.partial is not None and subscriber.partial.delivery is delivery:

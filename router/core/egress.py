@@ -276,7 +276,7 @@ class Egress(BaseEgress):
             return
         handshake.receive(JOINED)
         if handshake.resumed and handshake.kind is not m.JoinKind.FRESH:
-            self.address.counters.subscriptions_resumed += 1
+            self.address.counters.subscriptions.resumed += 1
         listed = self._listed(subscriber)
         # protocol 7.7: undecided deliveries first; if not all fit, the next attach lists others.
         final = State.ACCEPTED

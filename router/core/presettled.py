@@ -54,7 +54,7 @@ class PreSettledQueue:
     def _drop(self, most: int) -> None:
         dropped = len(self.take(most)[0])
         self.dropped += dropped
-        self.counters.presettled_dropped += dropped
+        self.counters.subscriptions.presettled_dropped += dropped
 
     def take(self, most: int) -> tuple[list[bytes], list[bytes]]:
         """Returns tags and payloads of at most so many messages of the oldest batch, which leave the queue."""

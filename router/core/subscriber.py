@@ -551,7 +551,7 @@ class Subscriber:
             return
         left: list[Range] = []
         for low, high in held:
-            self.deliveries.counters.subscriber_settled += high - low
+            self.deliveries.counters.subscriptions.settled += high - low
             gone = self.sent.settled_on_wire.remove(low, high)
             if not gone:
                 left.append((low, high))

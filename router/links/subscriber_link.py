@@ -112,7 +112,7 @@ class SubscriberLink:
         self.connection = connection
         self.link = link
         self.attach = attach
-        self.counters = connection.core.counters.of(attach.address)
+        self.counters = connection.core.counters.of(attach.address).subscriptions
         self.answered = False
         self.detached = False
         self.paused = False  # the router is being drained

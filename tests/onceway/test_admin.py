@@ -61,7 +61,7 @@ RAW: dict[str, Any] = {
 
 COUNTERS = CountersByAddress()
 ORDERS = COUNTERS.of('or"ders')
-ORDERS.received, ORDERS.received_bytes, ORDERS.subscriber_released = 7, 700, 2
+ORDERS.received, ORDERS.received_bytes, ORDERS.subscriptions.released = 7, 700, 2
 ORDERS.acceptance.observe(0.02, 3)
 
 

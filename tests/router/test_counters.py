@@ -41,9 +41,9 @@ def test_messages_outcomes_and_settlements_are_counted_where_they_happen() -> No
     assert a.received_bytes > 0
     assert (a.accepted, a.rejected, a.released) == (2, 1, 0)
     assert (a.settled, a.abandoned) == (3, 1)
-    assert a.subscriber_accepted == 4
-    assert (b.subscriber_accepted, b.subscriber_rejected, b.subscriber_released) == (2, 1, 1)
-    assert (a.subscriber_settled, b.subscriber_settled) == (3, 3)
+    assert a.subscriptions.accepted == 4
+    assert (b.subscriptions.accepted, b.subscriptions.rejected, b.subscriptions.released) == (2, 1, 1)
+    assert (a.subscriptions.settled, b.subscriptions.settled) == (3, 3)
     assert sum(a.acceptance.counts) == sum(a.settlement.counts) == 3
     assert b.received == 0
 
@@ -67,8 +67,8 @@ def test_a_subscription_that_expired_is_counted_where_it_is_forgotten_and_a_brok
     mesh.publisher("a").send("m0")
     assert mesh.subscriber("b", "s1", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN
     a, b = (mesh.cores[name].counters for name in "ab")
-    assert [each.of(TOPIC).subscriptions_expired for each in (a, b)] == [1, 1]
-    assert [each.of(TOPIC).subscriptions_broken for each in (a, b)] == [0, 1]
+    assert [each.of(TOPIC).subscriptions.timed_out for each in (a, b)] == [1, 1]
+    assert [each.of(TOPIC).subscriptions.broken for each in (a, b)] == [0, 1]
     (expired, broken) = b.lost
     assert [expired, broken] == [(TOPIC, "s1", "in", EXPIRED), (TOPIC, "s1", "in", BROKEN)]
     assert mesh.now - 20.0 <= b.lost[expired] < b.lost[broken] == mesh.now
@@ -80,7 +80,7 @@ def test_the_last_subscriptions_that_were_lost_are_remembered() -> None:
         counters.note_lost(counters.of("orders"), "c", f"s{i}", EXPIRED, float(i))
     counters.note_lost(counters.of("orders"), "c", "s2", EXPIRED, 1000.0)
     assert [key[2] for key in counters.lost] == [*(f"s{i}" for i in range(3, LOST_KEPT + 2)), "s2"]
-    assert counters.of("orders").subscriptions_expired == LOST_KEPT + 3
+    assert counters.of("orders").subscriptions.timed_out == LOST_KEPT + 3
 
 
 def test_addresses_that_clients_invent_share_their_counters() -> None:

@@ -33,7 +33,7 @@ from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.core.core import Core
-from router.core.counters import Counters, CountersByAddress, Timeline
+from router.core.counters import Counters, CountersByAddress, SubscriptionCounters, Timeline
 from router.core.coverage import Coverage
 from router.core.deliveries import Deliveries
 from router.core.intervals import IntervalSet
@@ -66,7 +66,8 @@ def _attaches(link: Link) -> dict[str, Any]:
 
 
 def _proof(proof: Proof) -> dict[str, Any]:
-    return {} if proof.open else {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False}
+    closed = {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False, "question": False}
+    return {} if proof.open else closed
 
 
 def _publisher(publisher: Publisher) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
 
 
 def _counters(counters: Counters) -> dict[str, Any]:
-    return vars(Counters(counters.label))
+    return {**vars(Counters(counters.label)), "subscriptions": counters.subscriptions}
 
 
 def _records(records: Records) -> dict[str, Any]:
@@ -167,6 +168,7 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     SubscriberHandshake: _joined,
     Core: _core,
     Counters: _counters,
+    SubscriptionCounters: lambda _: vars(SubscriptionCounters()),
     CountersByAddress: lambda _: {"lost": {}},
     Timeline: _timeline,
     Records: _records,

@@ -143,8 +143,9 @@ def _router(server: RouterServer) -> dict[str, Entity]:
     state, reason = state_of(raw)
     counters = list(server.measured().counters.values())
     kept = {key: raw[key] for key in ATTRIBUTES["router"] if key in raw}
-    counted = ("received", "delivered", "accepted", "rejected", "released")
+    counted = ("received", "accepted", "rejected", "released")
     sums = {key: sum(getattr(each, key) for each in counters) for key in counted}
+    sums["delivered"] = sum(each.subscriptions.delivered for each in counters)
     more = {"refused": raw["limits"]["refused"], "most_connections": server.router.config.limits.connections}
     return {server.name: {**kept, "state": state, "reason": reason, **sums, **more}}
 
@@ -318,7 +319,7 @@ class _Addresses(Kind):
             "publishers_known": report["publishers_known"],
             "oldest_in_doubt_s": report["oldest_in_doubt_s"],
             "received": counted.received if counted is not None else None,
-            "delivered": counted.delivered if counted is not None else None,
+            "delivered": counted.subscriptions.delivered if counted is not None else None,
             **records(report),
         }
 

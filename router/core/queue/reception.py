@@ -259,7 +259,7 @@ class QueueReception(Reception):
         subscriber.pump()
 
     def _give_back(self, subscriber: Subscriber, start: int, stop: int, why: m.Why, settled: bool) -> None:
-        self.deliveries.counters.subscriber_released += stop - start
+        self.deliveries.counters.subscriptions.released += stop - start
         if not settled:
             for low, high in subscriber.sent.delivery_ids_of(subscriber.sent.settled_on_wire.missing([(start, stop)])):
                 subscriber.port.settle(low, high - 1, at_once=True)
@@ -273,7 +273,7 @@ class QueueReception(Reception):
                 self._decline(subscriber, declined.pop(0), run.ingress, position)
 
     def _give_irregular_back(self, subscriber: Subscriber, delivery: Irregular, why: m.Why, settled: bool) -> None:
-        self.deliveries.counters.subscriber_released += 1
+        self.deliveries.counters.subscriptions.released += 1
         if not settled:
             subscriber.port.settle(delivery.delivery_id, delivery.delivery_id, at_once=True)
         if delivery.token:

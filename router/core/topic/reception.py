@@ -195,7 +195,7 @@ class TopicReception(Reception):
             if not settled:
                 subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
             subscriber.irregular.clear_delivery_id(delivery)
-            self.counters.subscriber_released += 1
+            self.counters.subscriptions.released += 1
             self._release(subscriber, delivery, failed)
         subscriber.pump()
 
@@ -207,7 +207,7 @@ class TopicReception(Reception):
             self.need_again(delivery.position)
 
     def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
-        self.counters.subscriber_released += stop - start
+        self.counters.subscriptions.released += stop - start
         first, _ = subscriber.sent.delivery_ids_of([(start, stop)])[0]
         if not settled:
             subscriber.settle_on_wire(start, stop, first)  # the old delivery is settled first
