@@ -224,7 +224,7 @@ class Router(BaseRouter):
             if connection.connection.closed:
                 self.connections.pop(connection, None)
                 connection.release()  # also where its end has met an error
-        return [*dirty, *self.mqtt.take_dirty()] if self.mqtt.with_output else [*dirty]
+        return [*dirty, *self.mqtt.take_dirty()] if self.mqtt.turn.with_output else [*dirty]
 
     # --- peers
 

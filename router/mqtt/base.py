@@ -8,18 +8,18 @@ their `BaseMqtt`. `router.mqtt.session` knows the ports, `router.mqtt.connection
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappush
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mqtt import Acknowledgement, Connect, Packet, Pubcomp, Publish, Pubrel, Reason, Suback, Unsuback
 from mqtt.reader import LARGEST
 from router.config import SHARED, Limits, RouterConfig
 from router.core.ports import Outcome
+from router.mqtt.absence import Absence
 from router.mqtt.filters import Filter, FilterIndex, Filters
 from router.mqtt.messages import Messages
 from router.mqtt.outgoing import Identifiers, Outgoing, State
 from router.mqtt.topic_map import TopicMap
+from router.mqtt.turn import Timers, Turn
 from router.policies import Direction, Identity
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from router.reporting import Log
 
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
-SPARE_TIMERS: Final = 64
 LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
 DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
 REMEMBERED: Final = 64
@@ -119,24 +118,22 @@ class BaseSession:
 
     Attributes:
         container: The client identifier, with the user's name in front (protocol 1.12).
-        expiry_s: How long it lives without a connection, as granted; 0: it ends with its connection.
+        absence: How long it lives without a connection, as granted; 0 s: it ends with its connection.
         persists: Whether it may go on at another router.
         connection: None while the client is away.
-        timer: When its service looks at it.
     """
 
     service: BaseMqtt
     core: Core
     container: str
     incarnation: int
-    expiry_s: float
+    absence: Absence
     persists: bool
     version: int
     connection: BaseConnection | None
     filters: Filters
     identifiers: Identifiers
     ended: bool
-    timer: float | None
 
     def end(self, now: float) -> None: ...
     def leased(self, lease: Any) -> None: ...
@@ -144,9 +141,6 @@ class BaseSession:
     def publisher_lost(self, publisher: Any, condition: str, description: str) -> None: ...
     def subscription_lost(self, subscriber: Any, condition: str, description: str) -> None: ...
     def filters_told(self, subscriber: Any, number: int) -> None: ...
-
-    def next_deadline(self) -> float | None:
-        raise NotImplementedError
 
     def data_of(self, address: str) -> bytes:
         raise NotImplementedError
@@ -223,17 +217,9 @@ class BaseMqtt:
         self.draining = False
         self.longest_name = LONGEST_NAME
         self.receive_maximum = IN_FLIGHT
-        self.with_output: dict[Any, None] = {}
-        self.early: dict[Any, None] = {}  # connections that have said something before CONNACK that is not handled yet
-        self.busy: dict[Any, None] = {}  # sessions which look at filters, in parts
-        self._to_flush: dict[Any, None] = {}
-        self._leaving: dict[Any, None] = {}
-        self._roomy: dict[Any, None] = {}
-        self._moved: dict[Any, None] = {}
-        self._anew: dict[Any, None] = {}
+        self.turn = Turn()
         self._orphans: dict[Any, float] = {}  # until when they wait, in this order
-        self._timers: list[tuple[float, int, Any]] = []
-        self._order = count()
+        self._timers = Timers()
         self._last_epoch = 0
 
     # --- the host's
@@ -271,7 +257,7 @@ class BaseMqtt:
     # --- for connections
 
     def dirty(self, connection: BaseConnection) -> None:
-        self.with_output[connection] = None
+        self.turn.with_output[connection] = None
 
     def connection_ended(self, connection: BaseConnection) -> None:
         self.host.admission.disconnected(connection, connection.user)
@@ -297,21 +283,21 @@ class BaseMqtt:
     def begin_anew(self, session: BaseSession) -> None:
         """What another router has left of the session has expired, or may have missed something: the client gets a new
         one, without anything of it."""
-        self._anew[session] = None
+        self.turn.anew[session] = None
 
     def session_moved(self, session: BaseSession) -> None:
         """The client has connected at another router now. Whether this session goes on there is known when that attach
         has been entered."""
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
-        self._moved[session] = None
+        self.turn.moved[session] = None
 
     def session_disturbed(self, session: BaseSession) -> None:
         """A router at which its client was before has attached a subscription of it, as it did not know yet that the
         session is here. It goes on when the client connects again."""
         if session.connection is not None:
             session.connection.close(Reason.SERVER_BUSY, "routers disagree where the session is: connect again")
-        self._moved[session] = None
+        self.turn.moved[session] = None
 
     def session_refused(self, session: BaseSession, condition: str, description: str) -> None:
         """The network has no place for it, or none any more. The client may connect again."""
@@ -321,29 +307,24 @@ class BaseMqtt:
 
     def schedule(self, session: BaseSession) -> None:
         """Its `tick` is called when it is due."""
-        at = session.next_deadline()
-        if at is None or session.ended or (session.timer is not None and session.timer <= at):
+        at = session.absence.next_deadline()
+        if at is None or session.ended or (session.absence.timer is not None and session.absence.timer <= at):
             return
-        if len(self._timers) > 2 * len(self.sessions) + SPARE_TIMERS:  # else sessions that are over would be kept
-            kept = [each for each in self._timers if not each[2].ended and each[2].timer == each[0]]
-            heapify(kept)
-            self._timers = kept
-        session.timer = at
-        heappush(self._timers, (at, next(self._order), session))
+        self._timers.set(session, at, len(self.sessions))
         self.core.agenda.due(at)
 
     def forget(self, session: BaseSession) -> None: ...
     def send_retained(self, session: Any, one: Filter) -> None: ...
 
     def to_flush(self, port: Any) -> None:
-        self._to_flush[port] = None
+        self.turn.to_flush[port] = None
 
     def to_leave(self, publisher: Any) -> None:
-        self._leaving[publisher] = None
+        self.turn.leaving[publisher] = None
 
     def has_room(self, session: BaseSession) -> None:
         """Its client may take more."""
-        self._roomy[session] = None
+        self.turn.roomy[session] = None
 
     def orphaned(self, publisher: Any) -> None:
         """Its session is over, and not all that it has taken has an outcome."""

@@ -281,8 +281,8 @@ class MqttConnection(BaseConnection):
         if connect.version == 5:
             if not self.service.topics.retained:
                 granted["retain_available"] = 0
-            if session.expiry_s != (asked.session_expiry_s or 0):
-                granted["session_expiry_s"] = int(session.expiry_s)
+            if session.absence.expiry_s != (asked.session_expiry_s or 0):
+                granted["session_expiry_s"] = int(session.absence.expiry_s)
             if not connect.client_id:
                 granted["assigned_client_id"] = session.client_id
             self._alias_maximum = min(asked.topic_alias_maximum or 0, ALIASES)
@@ -292,7 +292,7 @@ class MqttConnection(BaseConnection):
         self.service.dirty(self)
         if early:  # this is within the core, which input does not reach so
             self._early = early
-            self.service.early[self] = None
+            self.service.turn.early[self] = None
 
     def handle_early(self, now: float) -> None:
         """What the client has sent before CONNACK."""
@@ -461,7 +461,7 @@ class MqttConnection(BaseConnection):
         elif packet.retain and packet.payload and not self.service.has_room_to_retain(topic):
             reason = Reason.QUOTA_EXCEEDED
         else:
-            reason = session.refusal_of(address, packet.qos)
+            reason = session.rights.refusal_of(address, packet.qos)
         if reason is None:
             return address
         if reason is Reason.QOS_NOT_SUPPORTED:  # PUBACK and PUBREC do not have it

@@ -24,7 +24,7 @@ class Lease:
     def __init__(self, session: BaseSession, epoch: int, born: int) -> None:
         self.session = session
         self.attach = SubscriberAttach(
-            session.container, NAME, SESSIONS, epoch=epoch, born=born, timeout_s=session.expiry_s,
+            session.container, NAME, SESSIONS, epoch=epoch, born=born, timeout_s=session.absence.expiry_s,
             expiry_policy="link-detach", only_in_time=True,  # the state is discarded at its expiry (MQTT-4.1.0)
         )  # fmt: skip
         self.resumed = born != epoch

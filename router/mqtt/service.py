@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from heapq import heappop
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mqtt import Connect, Reason
 from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Host, topics_of
@@ -22,13 +21,12 @@ from router.mqtt.messages import Messages
 from router.mqtt.retained import RetainedFeed, RetainedMessages
 from router.mqtt.session import Session
 from router.mqtt.sharing import Sharing
+from router.mqtt.turn import AT_ONCE, take
 from router.policies import Identity, owned
 
 if TYPE_CHECKING:
     from router.mqtt.publisher import MqttPublisher
     from router.mqtt.subscriber import MqttSubscriber
-
-AT_ONCE: Final = 2  # sessions whose filters are looked at in one turn, and whose retained messages are sent
 
 
 class Mqtt(BaseMqtt):
@@ -87,7 +85,7 @@ class Mqtt(BaseMqtt):
             self.retained = RetainedMessages(self)
         changed = any(getattr(before, key) != getattr(self.topics, key) for key in ("prefixes", "shared", "retained"))
         for session in list(self.sessions.values()):
-            session.rights_changed()
+            session.rights.changed()
             allowed = all(self.may(session.identity, "receive", address) for address in session.subscribers)
             if changed or not allowed:
                 if session.connection is not None:
@@ -107,7 +105,7 @@ class Mqtt(BaseMqtt):
 
     def take_dirty(self) -> list[MqttConnection]:
         """Connections that may have output, each once. Closed ones are forgotten here."""
-        dirty, self.with_output = self.with_output, {}
+        dirty: dict[MqttConnection, None] = take(self.turn.with_output)
         for connection in dirty:
             if connection.closed:
                 self.connections.pop(connection, None)
@@ -116,11 +114,9 @@ class Mqtt(BaseMqtt):
     def flush(self, now: float) -> None:
         """Tells the core what packets have meant, before the core's own flush."""
         self._replace_sessions(now)
-        early, self.early = self.early, {}
-        for connection in early:
+        for connection in take(self.turn.early):
             connection.handle_early(now)
-        for session in list(islice(self.busy, AT_ONCE)):
-            self.busy.pop(session, None)
+        for session in self.turn.take_busy():
             if isinstance(session.connection, MqttConnection):
                 self.border.input(session.connection, self._go_on, session, now)
             else:
@@ -129,18 +125,15 @@ class Mqtt(BaseMqtt):
         for session in list(islice(self.retained.due, AT_ONCE)):
             self.retained.due.pop(session, None)
             self.retained.go_on(session)
-        while self._to_flush or self._leaving or self._roomy:
-            ports: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = self._to_flush
-            self._to_flush = {}
+        while self.turn.for_ports:
+            ports: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = take(self.turn.to_flush)
             for port in ports:
                 port.flush(now)
-            leaving: dict[MqttPublisher, None] = self._leaving
-            self._leaving = {}
+            leaving: dict[MqttPublisher, None] = take(self.turn.leaving)
             for publisher in leaving:
                 self._orphans.pop(publisher, None)
                 publisher.leave(now)
-            roomy: dict[Session, None] = self._roomy
-            self._roomy = {}
+            roomy: dict[Session, None] = take(self.turn.roomy)
             for session in roomy:
                 session.send_waiting()
                 session.leave_what_is_done(now)
@@ -155,20 +148,19 @@ class Mqtt(BaseMqtt):
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has something to do without a new event."""
-        if self._to_flush or self._leaving or self._roomy or self._moved or self._anew or self.early:
+        turn = self.turn
+        if turn.to_flush or turn.leaving or turn.roomy or turn.moved or turn.anew or turn.early:
             return True
-        return bool(self.busy or self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
+        return bool(turn.busy or self.retained.due) or (self.retained.address != "" and self.retained.wants_to_begin)
 
     def next_deadline(self) -> float | None:
-        first = self._timers[0][0] if self._timers else None
+        first = self._timers.first
         for until in self._orphans.values():
             return until if first is None else min(first, until)
         return first
 
     def tick(self, now: float) -> None:
-        while self._timers and self._timers[0][0] <= now:
-            session = heappop(self._timers)[2]
-            session.timer = None
+        while (session := self._timers.take_due(now)) is not None:
             if session.connection is None and not session.ended:
                 session.tick(now)
                 self.schedule(session)
@@ -201,7 +193,7 @@ class Mqtt(BaseMqtt):
             asked = 0 if connect.clean_start else 0xFFFFFFFF
         expiry_s = min(float(asked), self.longest_session_s)
         session = self.sessions.get(container)
-        octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.will))
+        octets = octets_of_will(connect.will) + (SESSION if session is None else -octets_of_will(session.absence.will))
         if not self.core.memory.holding.has_room(connection.identity.user, octets):
             self.host.admission.count_refusal(REFUSED[Reason.QUOTA_EXCEEDED])
             connection.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: sessions of this user take too much")
@@ -212,12 +204,12 @@ class Mqtt(BaseMqtt):
         if session is not None and connect.clean_start:
             session.end(now)
             session = None
-        elif session is not None and session.subscribers and session.expiry_s != expiry_s:
+        elif session is not None and session.subscribers and session.absence.expiry_s != expiry_s:
             session.leave(now)  # it goes on as at another router, with subscriptions that are waited for as long
             session = None
         known = self._known(container)
         if session is not None:
-            session.present, session.expiry_s, session.version = True, expiry_s, connect.version
+            session.present, session.absence.expiry_s, session.version = True, expiry_s, connect.version
         else:
             goes_on = known is not None and not connect.clean_start
             incarnation = known[1] if known is not None and goes_on else self.epoch(known[0] if known else 0)
@@ -238,7 +230,7 @@ class Mqtt(BaseMqtt):
         if not isinstance(connection, MqttConnection):
             return
         incarnation = self.epoch(former.incarnation)
-        session = Session(self, former.container, incarnation, former.expiry_s, former.version, goes_on=False)
+        session = Session(self, former.container, incarnation, former.absence.expiry_s, former.version, goes_on=False)
         self.sessions[session.container] = session
         session.client_id, session.identity = former.client_id, former.identity
         session.recount()
@@ -266,11 +258,9 @@ class Mqtt(BaseMqtt):
         for connection, connect in deferred.items():
             if not connection.closed:
                 connection.open_session(connect, now)
-        anew, self._anew = self._anew, {}
-        for session in anew:
+        for session in take(self.turn.anew):
             self._begin_anew(session, now)
-        moved, self._moved = self._moved, {}
-        for session in moved:
+        for session in take(self.turn.moved):
             known = self._known(session.container)
             if session.persists and known is not None and known[1] == session.incarnation:
                 session.leave(now)
@@ -287,6 +277,6 @@ class Mqtt(BaseMqtt):
 
     def forget(self, session: BaseSession) -> None:
         self.retained.forget(session)
-        self.busy.pop(session, None)
+        self.turn.busy.pop(session, None)
         if self.sessions.get(session.container) is session:
             del self.sessions[session.container]

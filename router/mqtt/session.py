@@ -24,6 +24,7 @@ from mqtt import (
 from mqtt.topics import is_shared
 from router.core.containers import subscriptions_of
 from router.core.ports import KnownSubscription, Outcome
+from router.mqtt.absence import Absence
 from router.mqtt.base import BaseConnection, BaseMqtt, BaseSession
 from router.mqtt.filters import Filter, Filters
 from router.mqtt.holding import SESSION, octets_of_filter, octets_of_will
@@ -56,6 +57,54 @@ class _Asked:
         self.waits = waits  # address -> number of the change
 
 
+class _Changes:
+    """Of the filters of one session, under way."""
+
+    __slots__ = ("asked", "leaving", "work")
+
+    def __init__(self) -> None:
+        self.work: deque[Iterator[None]] = deque()  # SUBSCRIBE and UNSUBSCRIBE that are not handled to their end
+        self.asked: dict[_Asked, None] = {}
+        self.leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
+
+    def begin(self, change: Iterator[None]) -> bool:
+        """Says whether it is the only one."""
+        self.work.append(change)
+        return len(self.work) == 1
+
+
+class Rights:
+    """What the client of a session may publish, as was looked up once."""
+
+    __slots__ = ("_service", "identity", "refusals")
+
+    def __init__(self, service: BaseMqtt) -> None:
+        self._service = service
+        self.identity = NOBODY
+        self.refusals: dict[tuple[str, int], Reason | None] = {}  # by address and QoS
+
+    def changed(self) -> None:
+        """The file, or the groups of its user, have changed."""
+        self.refusals.clear()
+
+    def refusal_of(self, address: str, qos: int) -> Reason | None:
+        """Why the client may not publish there; None: it may."""
+        key = address, qos
+        if key in self.refusals:
+            return self.refusals[key]
+        found = self.refusals[key] = self._look_up_refusal(address, qos)
+        return found
+
+    def _look_up_refusal(self, address: str, qos: int) -> Reason | None:
+        if not self._service.may(self.identity, "send", address):
+            return Reason.NOT_AUTHORIZED
+        return Reason.QOS_NOT_SUPPORTED if qos > self.most_qos(address) else None
+
+    def most_qos(self, address: str) -> int:
+        addresses = [address, *self._service.topics.topics_of(address)]
+        return min(MOST_QOS[self._service.config.address(each).guarantee] for each in addresses)
+
+
 class Session(BaseSession):
     """One client's.
 
@@ -70,11 +119,9 @@ class Session(BaseSession):
         self.core = service.core
         self.container = container
         self.client_id = ""
-        self._identity = NOBODY
-        self._refusals: dict[tuple[str, int], Reason | None] = {}  # of PUBLISH, by address and QoS
+        self.rights = Rights(service)
         self.present = goes_on  # with the last CONNECT
         self.incarnation = incarnation
-        self.expiry_s = expiry_s
         self.persists = goes_on or expiry_s > 0
         self.version = version
         self.connection: BaseConnection | None = None
@@ -86,29 +133,24 @@ class Session(BaseSession):
         self.lease: Lease | None = None
         self.known: dict[str, KnownSubscription] | None = {} if goes_on else None
         self.ended = False
-        self.will: Will | None = None
-        self.will_at: float | None = None
-        self.expires_at: float | None = None
-        self._asked: dict[_Asked, None] = {}
-        self._work: deque[Iterator[None]] = deque()  # SUBSCRIBE and UNSUBSCRIBE that are not handled to their end
+        self.absence = Absence(expiry_s)
+        self._changes = _Changes()
         self.held = 0  # octets, as counted
-        self.timer: float | None = None  # when its service looks at it
-        self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
 
     @property
     def identity(self) -> Identity:
-        return self._identity
+        return self.rights.identity
 
     @identity.setter
     def identity(self, identity: Identity) -> None:
-        self._identity = identity
-        self.rights_changed()
+        self.rights.identity = identity
+        self.rights.changed()
 
     # --- life
 
     def recount(self) -> None:
         """Its filters or its will have changed."""
-        octets = 0 if self.ended else SESSION + self.filters.octets + octets_of_will(self.will)
+        octets = 0 if self.ended else SESSION + self.filters.octets + octets_of_will(self.absence.will)
         self.core.memory.holding.count(self.identity.user, octets - self.held)
         self.held = octets
 
@@ -200,9 +242,8 @@ class Session(BaseSession):
 
     def connected(self, connection: BaseConnection, will: Will | None) -> None:
         """Its client is there, after CONNACK."""
-        self.will = will
+        self.absence.over(will)
         self.recount()
-        self.will_at = self.expires_at = None
         self.identifiers.send_again()
         for packet_id, one in self.identifiers.in_flight.items():
             if one.state is State.RELEASED:
@@ -214,14 +255,12 @@ class Session(BaseSession):
     def disconnected(self, now: float, *, with_will: bool) -> None:
         """Its client has gone. The session's time begins, and that of its will."""
         self.connection = None
-        self._asked.clear()
+        self._changes.asked.clear()
         if not with_will:
-            self.will = None
+            self.absence.will = None
             self.recount()
-        if self.will is not None:
-            self.will_at = now + min(self.will.properties.will_delay_s or 0, self.expiry_s)
-        self.expires_at = now + self.expiry_s
-        if self.expiry_s <= 0:
+        self.absence.begin(now)
+        if self.absence.expiry_s <= 0:
             self.end(now)
             return
         for subscriber in self.subscribers.values():
@@ -232,23 +271,19 @@ class Session(BaseSession):
     def set_expiry(self, seconds: int) -> None:
         """DISCONNECT has another expiry (3.14.2.2.2)."""
         if self.persists:
-            self.expiry_s = min(float(seconds), self.service.longest_session_s)
-
-    def next_deadline(self) -> float | None:
-        times = [at for at in (self.will_at, self.expires_at) if at is not None]
-        return min(times, default=None)
+            self.absence.expiry_s = min(float(seconds), self.service.longest_session_s)
 
     def tick(self, now: float) -> None:
         """Does what is due."""
-        if self.will_at is not None and now >= self.will_at:
+        if self.absence.is_will_due(now):
             self._publish_will(now)
-        if self.expires_at is not None and now >= self.expires_at and not self.ended:
+        if self.absence.has_ended(now) and not self.ended:
             self.end(now)
 
     def end(self, now: float) -> None:
         """It is over: what it has subscribed to is removed, and what was published goes its way."""
         if not self.ended:
-            if self.will is not None and self.connection is None:
+            if self.absence.will is not None and self.connection is None:
                 self._publish_will(now)
             self._stop(now, closed=True)
             self.incoming.end(now)
@@ -269,44 +304,24 @@ class Session(BaseSession):
             subscriber.leave(now, closed=closed)
         if self.lease is not None:
             self.lease.leave(now, closed=closed)
-        self._work.clear()
+        self._changes.work.clear()
         self.filters.clear()
         self.recount()
         self.service.forget(self)
 
     def _publish_will(self, now: float) -> None:
-        will, self.will, self.will_at = self.will, None, None
-        assert will is not None
+        will = self.absence.take_will()
         self.recount()
         address = self.service.topics.address_of(will.topic)
         if address is not None and self.service.may(self.identity, "send", address):
             properties = will.properties._replace(will_delay_s=None)
-            qos = min(will.qos, self._most_qos(address))
+            qos = min(will.qos, self.rights.most_qos(address))
             retain = will.retain and bool(self.service.topics.retained)
             publish = Publish(will.topic, will.payload, qos, retain, properties=properties)
             written = self.service.border.ask((), self.incoming.written, address, [publish])
             gone = self.lease is not None and self.lease.detached
             publish_written = self.incoming.publish_elsewhere if gone else self.incoming.publish_written
             publish_written(list(written), now)
-
-    # --- the client publishes
-
-    def refusal_of(self, address: str, qos: int) -> Reason | None:
-        """Why the client may not publish there; None: it may."""
-        key = address, qos
-        if key in self._refusals:
-            return self._refusals[key]
-        found = self._refusals[key] = self._look_up_refusal(address, qos)
-        return found
-
-    def rights_changed(self) -> None:
-        """The file, or the groups of its user, have changed."""
-        self._refusals.clear()
-
-    def _look_up_refusal(self, address: str, qos: int) -> Reason | None:
-        if not self.service.may(self.identity, "send", address):
-            return Reason.NOT_AUTHORIZED
-        return Reason.QOS_NOT_SUPPORTED if qos > self._most_qos(address) else None
 
     def publisher_lost(self, publisher: MqttPublisher, condition: str, description: str) -> None:
         """The core has detached it: it works elsewhere, or has expired."""
@@ -320,23 +335,23 @@ class Session(BaseSession):
         """SUBACK or UNSUBACK follows when every router knows of it."""
         on = self.connection
         change = self._subscribe(packet, on) if isinstance(packet, Subscribe) else self._unsubscribe(packet, on)
-        self._work.append(change)
-        if len(self._work) == 1:
+        if self._changes.begin(change):
             self.go_on()
 
     @property
     def is_busy(self) -> bool:
         """Whether filters wait to be looked at, PART in a turn, or many answers for other routers to know them."""
-        return bool(self._work) or len(self._asked) >= MOST_ASKED
+        return bool(self._changes.work) or len(self._changes.asked) >= MOST_ASKED
 
     def go_on(self) -> None:
         """Looks at what is left of the client's filters, as far as a turn goes."""
-        while self._work:
-            for _ in self._work[0]:
-                self.service.busy[self] = None
+        work = self._changes.work
+        while work:
+            for _ in work[0]:
+                self.service.turn.busy[self] = None
                 return
-            if self._work:  # else the session has ended
-                self._work.popleft()
+            if work:  # else the session has ended
+                work.popleft()
         if self.connection is not None:
             self.service.dirty(self.connection)
 
@@ -352,7 +367,7 @@ class Session(BaseSession):
             addresses = self.service.topics.addresses_of(options.topic_filter)
             refusal = self._refusal_of_filter(options.topic_filter, addresses)
             if refusal is None:
-                options.qos = min(options.qos, *(self._most_qos(address) for address in addresses))
+                options.qos = min(options.qos, *(self.rights.most_qos(address) for address in addresses))
                 one = Filter(options, identifiers[0] if identifiers else 0, tuple(addresses))
                 more = [address for address in addresses if address not in held]
                 # else a client could make addresses without end, at all routers
@@ -402,7 +417,7 @@ class Session(BaseSession):
         now = self.service.now
         asked = _Asked(on, answer, texts, {})
         asked.retained = retained or []
-        self._asked[asked] = None
+        self._changes.asked[asked] = None
         for address in addresses:
             known = self.subscribers.get(address)
             if known is None:
@@ -419,7 +434,7 @@ class Session(BaseSession):
     def filters_told(self, subscriber: MqttSubscriber, number: int) -> None:
         """All routers know the filters as of this change."""
         address = subscriber.attach.address
-        for asked in list(self._asked):
+        for asked in list(self._changes.asked):
             if asked.waits.get(address, number + 1) <= number:
                 del asked.waits[address]
             self._answer(asked)
@@ -448,7 +463,7 @@ class Session(BaseSession):
         for text in lost:
             self.filters.remove(text)
         self.recount()
-        for asked in list(self._asked):
+        for asked in list(self._changes.asked):
             if isinstance(asked.answer, Suback):
                 asked.answer.reasons = [
                     reason if text in lost else was for was, text in zip(asked.answer.reasons, asked.texts, strict=True)
@@ -457,14 +472,12 @@ class Session(BaseSession):
             self._answer(asked)
 
     def _answer(self, asked: _Asked) -> None:
-        if not asked.waits and asked in self._asked:
-            del self._asked[asked]
+        if not asked.waits and asked in self._changes.asked:
+            del self._changes.asked[asked]
             if asked.on is self.connection:
                 self.send_packet(asked.answer)
-            if asked.retained:
-                self._work.append(self._send_retained(asked.retained))
-                if len(self._work) == 1:
-                    self.service.busy[self] = None
+            if asked.retained and self._changes.begin(self._send_retained(asked.retained)):
+                self.service.turn.busy[self] = None
 
     def _send_retained(self, filters: list[Filter]) -> Iterator[None]:
         for number, one in enumerate(filters, 1):
@@ -486,7 +499,7 @@ class Session(BaseSession):
         needed = {address for address in changed if self.filters.needs(address)}
         for address in sorted(changed - needed):
             self._leave(address, now)
-        told = needed | (changed & self._leaving.keys()) if self.persists else ()
+        told = needed | (changed & self._changes.leaving.keys()) if self.persists else ()
         self._ask(on, Unsuback(packet.packet_id, reasons), packet.topic_filters, told)
 
     def _leave(self, address: str, now: float) -> None:
@@ -496,11 +509,11 @@ class Session(BaseSession):
             return
         self._give_back(subscriber, now)
         if (subscriber.shares or self.persists) and self._may_hold_of(subscriber):
-            self._leaving[address] = None
+            self._changes.leaving[address] = None
             return
         del self.subscribers[address]
         subscriber.leave(now, closed=True)
-        for asked in list(self._asked):
+        for asked in list(self._changes.asked):
             asked.waits.pop(address, None)
             self._answer(asked)
         for one in [each for each in self.identifiers.in_flight.values() if each.subscriber is subscriber]:
@@ -512,12 +525,12 @@ class Session(BaseSession):
     def leave_what_is_done(self, now: float) -> None:
         """Leaves the subscriptions of which the client has nothing any more. Before, another member of a shared one
         would get what it may have received, and another router would not send PUBREL."""
-        for address in list(self._leaving):
+        for address in list(self._changes.leaving):
             subscriber = self.subscribers.get(address)
             if subscriber is None or self.filters.needs(address):
-                del self._leaving[address]
+                del self._changes.leaving[address]
             elif not self._may_hold_of(subscriber):
-                del self._leaving[address]
+                del self._changes.leaving[address]
                 self._leave(address, now)
 
     def _may_hold_of(self, subscriber: MqttSubscriber) -> bool:
@@ -574,9 +587,3 @@ class Session(BaseSession):
             self.identifiers.free(one)
             one.subscriber.released(one)
             self.service.has_room(self)
-
-    # --- helpers
-
-    def _most_qos(self, address: str) -> int:
-        addresses = [address, *self.service.topics.topics_of(address)]
-        return min(MOST_QOS[self.service.config.address(each).guarantee] for each in addresses)

@@ -36,7 +36,7 @@ class MqttSubscriber(Receiver):
             address,
             epoch=epoch,
             born=born,
-            timeout_s=session.expiry_s,
+            timeout_s=session.absence.expiry_s,
             expiry_policy="link-detach",
             mode_first=not session.persists,
             selection=None if shares else service.border.judge(Wanted(session.filters, service.messages, address)),

@@ -21,10 +21,10 @@ from mqtt import (
     encode,
 )
 from router.core.holding import NETWORK
-from router.mqtt.base import SPARE_TIMERS
 from router.mqtt.holding import SESSION
 from router.mqtt.service import Mqtt
 from router.mqtt.session import MOST_ASKED
+from router.mqtt.turn import SPARE_TIMERS
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.mqtt_made import Network
 
@@ -198,7 +198,7 @@ def test_a_connection_keeps_neither_credentials_nor_will_of_its_connect() -> Non
     kept = client.connection._engine.connect
     assert (kept.username, kept.password, kept.will, kept.properties.user_properties) == (None, None, None, ())
     (session,) = world.router.mqtt.sessions.values()
-    assert session.will is not None
+    assert session.absence.will is not None
 
 
 def test_a_client_is_not_read_while_many_of_its_subscribes_wait_for_another_router() -> None:

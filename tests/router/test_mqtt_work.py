@@ -28,8 +28,8 @@ from mqtt.topics import MOST_LEVELS
 from router.config import Limits
 from router.core.ports import MOST_DATA
 from router.mqtt.retained import MOST_DELETED, STEPS, Table
-from router.mqtt.service import AT_ONCE
 from router.mqtt.session import PART
+from router.mqtt.turn import AT_ONCE
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.test_mqtt_retained import RETAINED, Store
 
@@ -359,4 +359,4 @@ def test_messages_and_topics_that_are_remembered_are_counted_in_octets() -> None
     assert service.filters.remembered.octets <= room + longest
     assert service.messages.octets <= 5 * room + longest
     (session,) = service.sessions.values()
-    assert len(session._refusals) == 1  # an address, and no topics
+    assert len(session.rights.refusals) == 1  # an address, and no topics
