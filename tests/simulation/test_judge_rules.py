@@ -1,5 +1,5 @@
-"""Two rules of the simulation's checker (docs/simulation.md, "What must hold"): no loss without a word, and no alarm
-without a cause. Histories by hand, one that violates each rule beside one that does not."""
+"""Two rules of the simulation's checker (docs/simulation.md, "What the judge checks"): no loss without a word, and no
+alarm without a cause. Histories by hand, one that violates each rule beside one that does not."""
 
 from __future__ import annotations
 

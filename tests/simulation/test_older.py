@@ -1,4 +1,4 @@
-"""Families that were written for a fault find it in the release that has it (docs/simulation.md, "An older product")."""
+"""Families that were written for a fault find it in the release that has it (`chaos.simulation.older`)."""
 
 from __future__ import annotations
 

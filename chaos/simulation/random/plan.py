@@ -72,7 +72,7 @@ class Family:
     books: bool = False  # subscribers attach as those of libraries do
 
 
-# Plain subscribers as libraries attach them (docs/simulation.md): what is unlike `Subscriber`.
+# Plain subscribers as libraries attach them (docs/clients.md): what is unlike `Subscriber`.
 CONTAINER: dict[str, Any] = {"policy": "session-end", "durable": 0, "snd": SND_MIXED}  # AMQP's defaults
 BLOCKING = CONTAINER | {"rcv": RCV_FIRST}  # it settles when it accepts
 BOOKS: dict[str, dict[str, Any]] = {
