@@ -1,4 +1,4 @@
-"""A PUBLISH as an AMQP message and back, by the table of docs/decisions/mqtt.md.
+"""A PUBLISH as an AMQP message and back, by the table of docs/mqtt.md.
 
 It knows one message at a time. What belongs to a connection (DUP, aliases, subscription identifiers) is not in the
 message. Of the QoS only 1 is: a subscriber gets no higher one than that which the message was published with.

@@ -1,4 +1,4 @@
-"""Which address a topic name belongs to, and which addresses a topic filter needs (docs/decisions/mqtt.md, Topics).
+"""Which address a topic name belongs to, and which addresses a topic filter needs (docs/mqtt.md).
 
 A prefix is made of whole levels: `a/b` is a prefix of `a/b` and `a/b/c`, and not of `a/bc`. The longest one wins. `#`
 stands for the names without any. A shared subscription is a queue, which gets all of the topic names that its filter
