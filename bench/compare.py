@@ -28,6 +28,7 @@ import os
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -330,7 +331,7 @@ def published(cells: Sequence[Cell], args: argparse.Namespace, load: str) -> str
     kinds = list(dict.fromkeys(cell.peer.label.split(",")[0] for cell in cells))
     what = f"{time.strftime('%-d %B %Y')}, {os.cpu_count()} processors, load averages {load}, "
     what += f"{'a tenth of the deliveries, ' if args.quick else ''}{args.reps} run{'s' * (args.reps > 1)} a cell"
-    lines = [f"{what}. In each cell: {'; '.join(kinds)}.", ""]
+    lines = [textwrap.fill(f"{what}. In each cell: {'; '.join(kinds)}.", width=120), ""]
     for name in dict.fromkeys(cell.table for cell in cells):
         table = TABLES[name]
         unit = "p50, p99 in ms" if table.latency else "CPU s per 100,000"

@@ -143,19 +143,19 @@ MATRIX: Final = {PROTON: "proton", RHEA: "rhea", PROMISE: "promise", AZURE: "azu
 HEAD: Final = """\
 # Clients of others
 
-`make interop` makes this page. It installs each client with pip, npm or apt-get, runs the tests with them, and writes down what they have
-shown. A cell is a test, or the reason why there is none. [What each client needs](clients.md) is on a page of its own. Qpid JMS
-is missing: neither Debian nor PyPI nor npm has it, and we do not reach Maven Central.
+`make interop` makes this page. It installs each client with pip, npm or apt-get, runs the tests with them, and writes
+down what they have shown. A cell is a test, or the reason why there is none. [What each client needs](clients.md) is on
+a page of its own. Qpid JMS is missing: neither Debian nor PyPI nor npm has it, and we do not reach Maven Central.
 
 """
 
 TYPES: Final = """
 ## Every type, from each client to each other
 
-Each sends every AMQP type that it and the receiver have a word for, with the values at which encodings change, through three routers. Each
-octet arrives as it was sent, and the receiver reads each value as it was meant. What a client has no word for stands in `test_types.py`.
-Debian's C programs send integers in maps only and do not say their octets, and azure-servicebus keeps types inside of lists. @azure/core-amqp
-has neither senders nor receivers of its own.
+Each sends every AMQP type that it and the receiver have a word for, with the values at which encodings change, through
+three routers. Each octet arrives as it was sent, and the receiver reads each value as it was meant. What a client has
+no word for stands in `test_types.py`. Debian's C programs send integers in maps only and do not say their octets, and
+azure-servicebus keeps types inside of lists. @azure/core-amqp has neither senders nor receivers of its own.
 
 """
 
