@@ -12,8 +12,9 @@ const LinkSession = require('./session.js');
 const FOREVER = 4294967295;
 const PART_ENTRY = 48; // bytes of a map entry, at most
 const GIVE_UP = new Set([
-    'amqp:not-allowed', 'amqp:not-implemented', 'amqp:invalid-field', 'amqp:decode-error',
+    'amqp:not-allowed', 'amqp:not-found', 'amqp:not-implemented', 'amqp:invalid-field', 'amqp:decode-error',
     'amqp:link:message-size-exceeded', 'amqp:link:transfer-limit-exceeded',
+    'onceway:subscription-removed', 'onceway:subscription-undeclared', 'onceway:subscription-exists',
 ]);
 
 // Two clocks: one for the next process, and one that nobody sets and that goes on while the machine sleeps.

@@ -135,6 +135,7 @@ class Publisher extends Link {
             if (flow.echo) session.flow(); // before transfers use the credit up: it shows the limit that we were told
         }
         this._send(session);
+        if (flow && flow.drain && !session.to_send.length) session.drained();
         if (flow && !session.asking) this._ask(session);
     }
 

@@ -9,7 +9,7 @@ const {Session, frames, terminus, types} = require('./rhea.js');
 
 const HANDLE = 0;
 const UNSETTLED = 7; // the place of this field in an attach
-const HEADROOM = 512; // for the transfer's own fields
+const HEADROOM = 128; // for the transfer's own fields
 
 class LinkSession extends Session {
     static max_frame_size(connection) {
@@ -51,6 +51,13 @@ class LinkSession extends Session {
 
     flow() {
         this._write_flow({_get_drain: () => false, delivery_count: this.delivery_count, credit: this.credit, local: {handle: HANDLE}});
+    }
+
+    // The answer to drain: the credit is used up without deliveries.
+    drained() {
+        this.delivery_count = (this.delivery_count + this.credit) >>> 0;
+        this.credit = 0;
+        this.flow();
     }
 
     // The delivery-id, or null where the router's window has no room for all of the payload now.

@@ -144,7 +144,9 @@ class Subscriber extends Link {
 
     // --- deliveries
 
-    on_flow() {}
+    on_flow(session, flow) {
+        if (session === this.session && session.attached && flow && flow.echo) session.flow();
+    }
 
     on_transfer(session, {id, tag: binary, payload, settled, resume, aborted}) {
         if (session !== this.session || !session.attached) return;

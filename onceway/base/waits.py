@@ -215,6 +215,10 @@ OPENSSL: Final = Wait(
     "openssl, to make a certificate of the demonstration", 60.0, "the demonstration ends", "its error"
 )
 JAVA: Final = Wait("java, to say its version", 30.0, "it counts as no Java", "the error")
+CLIENT_UNDER_TEST: Final = Wait(
+    "the client that `onceway conformance` tests: each frame and line that is due", 10.0,
+    "the check has failed", "its line: what did not come", ("--patience",),
+)  # fmt: skip
 DEMO_START: Final = Wait("the network of the demonstration", 120.0, "the demonstration ends", "its error")
 DEMO_SPARK: Final = Wait("Spark, to start or to end in the demonstration", 300.0, "the demonstration ends", "its error")
 

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "ingest": "receive into the log of Spark's source, without Spark",
     "publish": "publish lines, or a count of messages",
     "subscribe": "receive messages and print them, or count them",
+    "conformance": "check a client of your own against a router that is played",
     "demo": "three routers, one killed in mid-stream, and the ledger",
 }
 
