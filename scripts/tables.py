@@ -16,6 +16,7 @@ from edges.bus import metrics as bus
 from edges.pipe import metrics as pipe
 from onceway.base import waits
 from onceway.base.metrics import Metric
+from onceway.conformance.run import chosen
 from onceway.operate import metrics as router
 from onceway.operate import waits as core
 from onceway.operate.status import RECORDS
@@ -83,12 +84,20 @@ def waits_table() -> Iterator[str]:
         yield f"| {' | '.join(cells)} | {', '.join(f'`{each}`' for each in where.get(row.name, ['router']))} |"
 
 
+def conformance_table() -> Iterator[str]:
+    yield "| check | needs also | place | rule |"
+    yield "| --- | --- | --- | --- |"
+    for check in chosen(()):
+        yield f"| `{check.name}` | {', '.join(check.needs[1:])} | {check.rule} | {check.text} |"
+
+
 TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     **{name: lambda table=table: metrics_table(table) for name, table in METRICS.items()},
     **{title: lambda section=section: reference.table(section) for title, section in reference.by_title().items()},
     "states of deliveries": states_table,
     "listeners": listeners_table,
     "waits": waits_table,
+    "checks of clients": conformance_table,
 }
 FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
 

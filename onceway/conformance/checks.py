@@ -160,6 +160,11 @@ class Stage:
         """How often it has said it, in all its lives."""
         return sum(child.lines.count(line) for child in self.children)
 
+    def errors(self) -> str:
+        """The last line that a client which has ended has written to its stderr, as the end of a sentence."""
+        lines = (self._directory / "stderr").read_text(errors="replace").strip().splitlines()
+        return f"; its stderr ends with: {lines[-1]}" if lines and self.client.ended else ""
+
     # -- what is waited for
 
     def until(self, look: Callable[[], T | None], what: str, right: str, patience_s: float | None = None) -> T:

@@ -33,9 +33,7 @@ def claims_of(command: Sequence[str], patience_s: float) -> list[str]:
         except OSError as error:
             raise UsageError(f"{command[0]}: {error.strerror}") from None
         except Failed:
-            errors = (Path(directory) / "stderr").read_text(errors="replace").strip().splitlines()
-            last = f"; its stderr ends with: {errors[-1]}" if errors else ""
-            raise UsageError(f"the client did not write its first line, `client CLAIM...`{last}") from None
+            raise UsageError(f"the client did not write its first line, `client CLAIM...`{stage.errors()}") from None
         finally:
             stage.close()
     unknown = [claim for claim in claims if claim not in CLAIMS]
@@ -67,7 +65,7 @@ def run(command: Sequence[str], names: Sequence[str], patience_s: float, say: Ca
             continue
         failure = _failure(check, command, patience_s)
         tally["failed" if failure else "ok"] += 1
-        say(f"failed {check.name}: {failure} ({check.rule})" if failure else f"ok {check.name}")
+        say(f"failed {check.name}: {failure}" if failure else f"ok {check.name}")
     say(", ".join(f"{kind} {tally[kind]}" for kind in ("ok", "failed", "skipped")))
     return not tally["failed"]
 
@@ -78,7 +76,7 @@ def _failure(check: Check, command: Sequence[str], patience_s: float) -> str:
         try:
             check.run(stage)
         except Failed as failed:
-            return str(failed)
+            return f"{failed} ({check.rule}){stage.errors()}"
         finally:
             stage.close()
     return ""

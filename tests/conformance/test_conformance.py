@@ -11,8 +11,12 @@ import pytest
 
 from onceway.conformance.checks import TABLE
 from onceway.conformance.run import run
+from tests import needs
 from tests.cli.conftest import called
 from tests.conformance.faulty import FAULTS
+from tests.interop.conftest import rhea
+
+__all__ = ["rhea"]
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = [sys.executable, str(ROOT / "examples" / "conformance" / "onceway_client.py")]
@@ -88,17 +92,53 @@ def caught() -> Iterator[tuple[str, str, str]]:
             yield fault, check, seen
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_our_own_client_passes(name: str) -> None:
-    assert lines_of(OURS, [name], PATIENT_S) == [f"ok {name}", "ok 1, failed 0, skipped 0"]
+ROLES = "publisher", "subscriber"
 
 
+def of(role: str, *without: str) -> list[str]:
+    """The checks of a role that need none of these claims."""
+    return [name for name, check in TABLE.items() if role in check.needs and not {*without} & {*check.needs}]
+
+
+def expect_all(command: Sequence[str], names: Sequence[str], claimed: Sequence[str]) -> None:
+    lines = lines_of(command, names, PATIENT_S)
+    passed = [line.removeprefix("ok ") for line in lines[:-1] if line.startswith("ok ")]
+    assert passed == [*claimed], "\n".join(lines)
+    assert lines[-1] == f"ok {len(claimed)}, failed 0, skipped {len(names) - len(claimed)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("role", ROLES)
+def test_our_own_client_passes(role: str) -> None:
+    expect_all(OURS, of(role), of(role))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("role", ROLES)
+def test_the_rhea_example_passes(rhea: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_PATH", str(rhea / "node_modules"))
+    client = ROOT / "examples" / "rhea-exactly-once" / "conformance.js"
+    expect_all(["node", str(client)], of(role), of(role))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON)
+@pytest.mark.parametrize("role", ROLES)
+def test_proton_passes_what_needs_no_map(role: str) -> None:
+    client = ROOT / "examples" / "conformance" / "proton_client.py"
+    expect_all([sys.executable, str(client)], of(role), of(role, "maps", "journal"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "check", "seen"), list(caught()))
 def test_a_fault_is_caught_by_the_check_of_its_rule(fault: str, check: str, seen: str) -> None:
     line, tally = lines_of([sys.executable, "-m", "tests.conformance.faulty", fault], [check], SOON_S)
     assert line.startswith(f"failed {check}: "), line
     assert seen in line
-    assert line.endswith(f" ({TABLE[check].rule})")
+    assert f" ({TABLE[check].rule})" in line
     assert tally == "ok 0, failed 1, skipped 0"
 
 

@@ -60,6 +60,7 @@ def help_of(module: str) -> str:
 
 
 def check_onceway(arguments: list[str]) -> None:
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments  # then another program's words
     command: click.Command = cli
     context = click.Context(cli, info_name="onceway")
     options = [word.split("=")[0] for word in arguments if word.startswith("--")]
