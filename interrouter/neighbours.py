@@ -104,12 +104,12 @@ class Neighbours:
                 del self._costs[trunk.neighbour], self.failures[trunk.neighbour], self._lost_at[trunk.neighbour]
         elif trunk.neighbour is None and not told:
             name = trunk.dialled or trunk.claimed
-            if name is not None:
+            if name in self._costs:
                 if self.failures.get(name) == reason:
                     return  # it is dialled again and again: a reason is told when it changes
                 self.failures[name] = reason
             text = "connection with neighbour {neighbour} refused or failed: {reason}"
-            self._log.warning("neighbour_refused", text, neighbour=name or trunk.place, reason=reason)
+            self._log.warning("neighbour_refused", text, neighbour=name, reason=reason)
 
     def heard_of(self, name: str) -> None:
         """The link state of this router has come."""

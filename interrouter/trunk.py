@@ -85,10 +85,8 @@ class Trunk(ABC):
         """The neighbour that we dialled; None if it dialled us."""
         self.neighbour: str | None = None
         """The router at the other end, once it is accepted."""
-        self.claimed: str | None = None
-        """The neighbour that it says to be, once it is refused."""
-        self.place = "?"
-        """Where the other end is, for the log: the owner sets it."""
+        self.claimed = "?"
+        """The neighbour that it says to be, once it is refused; until then where it is, if the owner says so."""
         self.incarnation = 0
         self.version = 0
         """What both ends speak, once the neighbour is accepted."""

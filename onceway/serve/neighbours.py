@@ -235,7 +235,7 @@ class NeighbourCarrier(Carrier):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self.carried is not None:
-            self._trunk.place = self.peer
+            self._trunk.claimed = self.peer
         if self.stranger:
             cast("RouterServer", self._server).neighbours.accepted(self)
 
