@@ -1,6 +1,6 @@
 """A client under test that has a fault: `python -m tests.conformance.faulty FAULT`.
 
-It is examples/conformance/onceway_client.py with what it writes or reads changed on the way: `out` has the frames that
+It is examples/conformance/library_client.py with what it writes or reads changed on the way: `out` has the frames that
 the client sends, `into` those that it gets, `says` its lines.
 """
 
@@ -24,7 +24,7 @@ from onceway.client.protocol import link
 from router.names import BORN, EPOCH, INCARNATION
 
 ROOT = Path(__file__).resolve().parents[2]
-CLIENT = ROOT / "examples" / "conformance" / "onceway_client.py"
+CLIENT = ROOT / "examples" / "conformance" / "library_client.py"
 
 
 class Client:

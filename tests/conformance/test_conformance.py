@@ -19,7 +19,7 @@ from tests.interop.conftest import rhea
 __all__ = ["rhea"]
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = [sys.executable, str(ROOT / "examples" / "conformance" / "onceway_client.py")]
+OURS = [sys.executable, str(ROOT / "examples" / "conformance" / "library_client.py")]
 PATIENT_S = 60.0  # on a machine that does much else
 SOON_S = 8.0  # for what a fault keeps from coming
 

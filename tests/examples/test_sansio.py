@@ -359,7 +359,7 @@ def test_drain_is_answered_when_all_that_waits_is_sent() -> None:
     receiver.grant(5, drain=True)
     events = pair.pump()
     assert [payload for event in events for payload in getattr(event, "payloads", ())] == [b"one", b"two"]
-    assert (receiver.credit, receiver.drained_credit) == (0, 3)
+    assert (receiver.credit, receiver.granted.drained) == (0, 3)
 
 
 def test_a_message_that_the_receiver_takes_not_is_rejected() -> None:

@@ -1,4 +1,4 @@
-"""This library as a client under test: `onceway conformance -- python examples/conformance/onceway_client.py`.
+"""This library as a client under test: `onceway conformance -- python examples/conformance/library_client.py`.
 
 It reads orders from standard input and says what happens, a line each (docs/write-a-client.md).
 """
