@@ -301,6 +301,9 @@ class Bus:
                 self.remove(identity)
             return
         new = Subscriber.of_row(identity, row)
+        for topic, ranges in new.ranges.items():
+            self._readers.setdefault(topic, {})  # it is needed from now on
+            self.arrived(topic, ranges[-1].first if ranges[-1].end is None else ranges[-1].end, now)
         if known is None:
             self.add(new)
         else:
@@ -311,8 +314,6 @@ class Bus:
             self.add(known)
             for topic in before.keys() - new.ranges.keys():
                 self._needs_no_more(topic, identity)
-        for topic, ranges in new.ranges.items():
-            self.arrived(topic, ranges[-1].first if ranges[-1].end is None else ranges[-1].end, now)
 
     def reschedule(self) -> None:
         """Others are served now than before."""

@@ -31,6 +31,8 @@ ELSEWHERE = {
     "onceway/demo/story.py": "a demonstration's topology file",
     "onceway/spark": "Spark's processes may be other users: the directory's owner says who reads it",
     "onceway/base/private.py": "here",
+    "onceway/conformance/child.py": "what a client under test says, in a directory of mkdtemp",
+    "onceway/conformance/checks.py": "a client under test keeps its state there, in a directory of mkdtemp",
     "edges/store/sqlite_file.py": "opens what is made here",
     "onceway/client/sqlite_journal.py": "opens what is made here",
     "edges/queue/codec.py": "opens what is made here",

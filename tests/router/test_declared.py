@@ -97,7 +97,7 @@ def test_files_that_differ_are_logged_once_and_when_they_agree_again() -> None:
 
         info = warning = debug
 
-    mesh.cores["a"].log = Noted()
+    mesh.cores["a"].owner.log = Noted()
     former = mesh.cores["b"].config
     for config in (replace(former, addresses=(CLOSED,)), replace(former, addresses=(CLOSED,)), former):
         mesh.cores["b"].reconfigure(config, mesh.now)

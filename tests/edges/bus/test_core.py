@@ -271,3 +271,16 @@ def test_a_deleted_topic_leaves_nothing_once_nobody_is_sent_anything_of_it() -> 
         succeed(made, plan)
         made.arrived(topic, 12, now=number)  # what was under way when it was deleted
     assert [len(each) for each in of] == before
+
+
+def test_what_another_edge_has_written_tells_how_far_its_topics_are() -> None:
+    writer, reader = bus("t"), bus()
+    subscriber = subscribe(writer, "s", "t")
+    writer.arrived("t", 5, now=0)
+    (plan,) = writer.take(1)
+    succeed(writer, plan)
+    reader.put("s", subscriber.row(), now=1)  # before it has heard of the topic
+    assert (reader.ends, reader.pending(reader.subscribers["s"])) == ({"t": 5}, 0)
+    reader.make_topic("t", Topic("owner", "owner", 0))
+    reader.arrived("t", 6, now=2)
+    assert take(reader, 3) == [("s", {"t": (5, 6)})]

@@ -99,7 +99,7 @@ def test_an_edge_that_starts_sends_nothing_that_another_one_is_sending(
     every = f"{SLOTS + 1} roles"
     wait_until(lambda: a.said().rpartition("this edge has ")[2].startswith(every), "one edge has all roles")
     token = a.client("owner")
-    assert a.push(token, topic, 0) == 204
+    wait_until(lambda: a.push(token, topic, 0) == 204, "it speaks to the network, too")
     called, answered = threading.Event(), threading.Event()
 
     def answer(batch: Batch) -> int:
