@@ -12,7 +12,6 @@ from typing import Any
 
 from router.config import AddressConfig, Life, RouterConfig
 from router.core.core import Core
-from router.core.irregular import Irregulars
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
 from router.core.reports import of_all
@@ -187,8 +186,10 @@ def _leftovers(core: Core) -> dict[str, object]:
         for each in address.deliveries.subscribers.values():
             for name in ("unsettled", "settled_on_wire", "rejected"):
                 left[f"subscriber {each.name} {name}"] = getattr(each.sent, name)
-            for name in Irregulars.__slots__:
-                left[f"subscriber {each.name} {name}"] = getattr(each.irregular, name)
+            for name in dir(each.irregular):
+                value = getattr(each.irregular, name)
+                if not name.startswith("_") and not callable(value):
+                    left[f"subscriber {each.name} {name}"] = value
             left[f"subscriber {each.name} presettled"] = each.presettled
             left[f"subscriber {each.name} owes"] = each.owes.overlap(0, log.end)
         for entry in address.subscriptions.entries.values():

@@ -25,6 +25,7 @@ from router.mqtt.holding import SESSION
 from router.mqtt.service import Mqtt
 from router.mqtt.session import MOST_ASKED
 from router.mqtt.turn import SPARE_TIMERS
+from tests.builds import puts_stand_ins
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe
 from tests.router.mqtt_made import Network
 
@@ -231,6 +232,7 @@ def test_small_messages_in_flight_leave_room_for_large_ones_of_another_address()
     assert not identifiers.octets
 
 
+@puts_stand_ins
 def test_who_waits_for_its_session_is_read_until_it_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()
