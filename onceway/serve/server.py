@@ -244,8 +244,7 @@ class RouterServer:
             if isinstance(connection, MqttConnection):
                 connection.close(Reason.NOT_AUTHORIZED, why)
                 return
-            connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), why))
-            router.turn.failed[connection] = None
+            connection.close_at_once(Error(Symbol(UNAUTHORIZED_ACCESS), why))
 
         self.operate(close)
 

@@ -196,8 +196,7 @@ class AnonymousLink(PublisherLink):
             self.detach_with_error(*self.broken, self.connection.now)
             return
         self._close_ended()
-        if not self.credit.paused:
-            self.credit.window(*self.room())
+        self.credit.window(*self.room())
         super().grant()
 
     def room(self) -> tuple[int, int]:
@@ -208,11 +207,6 @@ class AnonymousLink(PublisherLink):
     @property
     def under_way(self) -> int:
         return len(self._open)
-
-    def resume_flow(self) -> None:
-        self.waiting(None)
-        self.credit.resume()
-        self.connection.credit_changed(self)
 
     # --- helpers
 

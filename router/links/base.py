@@ -162,8 +162,8 @@ class BaseConnection:
 
     def fail(self, reason: str) -> None:
         """An answer exceeds the peer's max-frame-size: close, as that link cannot even be refused."""
-        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer exceeds your max-frame-size, raise it: {reason}"))
-        self.router.turn.failed[self] = None
+        text = f"an answer exceeds your max-frame-size, raise it: {reason}"
+        self.close_at_once(Error(Symbol(FRAME_SIZE_TOO_SMALL), text))
 
     def answer_part(self, link: Link, **arguments: Any) -> None:
         """Answer one part of an unsettled map: attach, then detach, not closed (protocol 7.7)."""
@@ -188,6 +188,11 @@ class BaseConnection:
             except FrameTooLarge as error:  # it was not answered yet
                 self.fail(str(error))
             self.output_ready()
+
+    def close_at_once(self, error: Error) -> None:
+        """Its links are lost with this turn, whenever the client answers."""
+        self.close(error)
+        self.router.turn.failed[self] = None
 
     def close(self, error: Error | None) -> None:
         if not self.connection.closing:

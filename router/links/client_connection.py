@@ -167,9 +167,7 @@ class ClientConnection(BaseConnection):
             self.log.sent_away(self.said(), description)
             self.receive_eof(self.router.now)
             return
-        self.connection.close(Error(Symbol(CONNECTION_FORCED), description))
-        self.router.turn.failed[self] = None
-        self.output_ready()
+        self.close_at_once(Error(Symbol(CONNECTION_FORCED), description))
 
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then, so it may be older than it seems (protocol 12)."""
@@ -461,9 +459,8 @@ class ClientConnection(BaseConnection):
             try:
                 unread.read(MAP_PART)
             except DecodeError as error:
-                self.close(Error(Symbol(error.condition), error.description))
+                self.close_at_once(Error(Symbol(error.condition), error.description))
                 self.connection.stop_reading()
-                self.router.turn.failed[self] = None
             yield None
 
     def _detached(self, event: LinkDetached, now: float) -> None:

@@ -170,9 +170,8 @@ class Drain:
             connection.log.sent_away(connection.said(), text)
             self._closing[connection] = self.router.now + STEP_S  # what it is told before that is written by then
             return
-        connection.close(Error(Symbol(CONNECTION_FORCED), text, info))
+        connection.close_at_once(Error(Symbol(CONNECTION_FORCED), text, info))
         self._closing[connection] = self.router.now + GOODBYE_S
-        self.router.turn.failed[connection] = None  # its links are lost now, whenever the client answers
 
     def undo(self) -> None:
         """The connections that are still there stay."""
