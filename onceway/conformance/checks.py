@@ -16,11 +16,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, TypeVar
 
+from amqp10.errors import STOLEN
 from amqp10.frames import MIN_MAX_FRAME_SIZE
-from amqp10.performatives import Flow
+from amqp10.performatives import Detach, Flow
 from onceway.base import waits
 from onceway.conformance.child import Child
 from onceway.conformance.playing import Attachment, Delivery, Peer, Violation
+from router.names import BORN, EPOCH, INCARNATION
 
 T = TypeVar("T")
 
@@ -38,6 +40,8 @@ START_S: Final = 60.0
 """An interpreter may take a while to start: that is not judged by the patience."""
 LARGE_FRAMES: Final = 1 << 20
 SMALL_FRAMES: Final = MIN_MAX_FRAME_SIZE
+AHEAD_US: Final = 1 << 40
+"""By which the epoch of a refusal is ahead."""
 
 
 class Failed(Exception):
@@ -93,6 +97,51 @@ def ulong(at: Attachment, name: str) -> int:
     if not isinstance(value, int):
         raise Failed(f"{name} is {value!r}", "a ulong")
     return value
+
+
+def expect_modes(at: Attachment) -> None:
+    """It asks for the modes of exactly once."""
+    modes = at.attach.snd_settle_mode, at.attach.rcv_settle_mode
+    expect(modes == (0, 1), f"snd-settle-mode {modes[0]}, rcv-settle-mode {modes[1]}", "unsettled (0), second (1)")
+
+
+def expect_life(at: Attachment, before: Attachment) -> None:
+    """The same publisher in the same incarnation, or the same subscription, with a larger epoch."""
+    expect(at.peer.container == before.peer.container, f"container-id {at.peer.container}", before.peer.container)
+    expect(at.link.name == before.link.name, f"link name {at.link.name}", before.link.name)
+    expect(ulong(at, EPOCH) > ulong(before, EPOCH), f"epoch {ulong(at, EPOCH)}", "above the last one (15.1)")
+    kept = BORN if at.link.is_sender else INCARNATION
+    was, now = ulong(before, kept), ulong(at, kept)
+    expect(now == was, f"{kept.partition(':')[2]} {now}", f"still {was} (15.2)")
+
+
+def stolen(stage: Stage, at: Attachment) -> Attachment:
+    """Refuses the attach as stolen; the next one, with an epoch that is above what the refusal has told."""
+    known = ulong(at, EPOCH) + AHEAD_US
+    at.refuse(STOLEN, {EPOCH: known})
+    at = stage.attaching()
+    expect(ulong(at, EPOCH) > known, f"epoch {ulong(at, EPOCH)}", f"above {known}")
+    return at
+
+
+def expect_end(stage: Stage) -> None:
+    """It gives up, says so, and does not come back."""
+    stage.until(
+        lambda: any(line.startswith("gave-up") for line in stage.client.lines), "the line `gave-up`", "it says so"
+    )
+    stage.quiet()
+    expect(not stage.attaches(), "it attaches again", "it gives up: the answer will be the same")
+
+
+def expect_leaving(stage: Stage, at: Attachment) -> None:
+    """It detaches without closing, and ends with 0."""
+    stage.client.tell("stop")
+    stage.until(lambda: stage.client.ended and at.peer.lost, "its end", "it leaves in order and ends")
+    closed = [detach for detach in at.frames(Detach) if detach.closed]
+    expect(not closed, "detach with closed = true", "closed = false: the network forgets what is closed")
+    stage.client.kill()
+    code = stage.client.process.returncode
+    expect(code == 0, f"exit code {code}", "0")
 
 
 class Stage:

@@ -19,7 +19,7 @@ from amqp10.events import ConnectionClosed, ConnectionOpened, Event, LinkAttachi
 from amqp10.frames import FRAME_HEAD_SIZE, parse_frame_header
 from amqp10.link import Link
 from amqp10.outcomes import DeliveryState, Error
-from amqp10.performatives import Attach, Flow, Transfer, decode_performative
+from amqp10.performatives import Attach, Disposition, Flow, Transfer, decode_performative
 from amqp10.receiver import ReceiverLink
 from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
@@ -145,23 +145,15 @@ class Peer:
     def _tap(self, data: bytes) -> None:
         """Notes the frames. What cannot be decoded is the engine's to refuse."""
         data = self._unread + data
-        offset = 0
+        read = 0
         try:
-            while len(data) - offset >= FRAME_HEAD_SIZE:
-                if data[offset : offset + 4] == b"AMQP":
-                    offset += 8
-                    continue
-                size, doff, frame_type, channel = parse_frame_header(data, offset)
-                if len(data) - offset < size:
-                    break
-                start, stop = offset + 4 * doff, offset + size
-                offset = stop
-                if frame_type == _AMQP_FRAME and start < stop:
-                    performative, payload = decode_performative(data, start, stop)
-                    self.seen.append(Seen(channel, performative, data[payload:stop]))
+            for start, read, channel in pieces(data):
+                if start < read:
+                    performative, payload = decode_performative(data, start, read)
+                    self.seen.append(Seen(channel, performative, data[payload:read]))
         except DecodeError:
-            offset = len(data)
-        self._unread = data[offset:]
+            read = len(data)
+        self._unread = data[read:]
 
 
 @dataclass(eq=False)
@@ -297,6 +289,28 @@ class Attachment:
     def send(self, tag: bytes, body: str) -> int:
         """A new delivery to a subscriber; its id."""
         return self.sender.send([tag], [encode_body(body.encode())])
+
+
+def numbers(disposition: Disposition) -> range:
+    """The delivery-ids that it is of."""
+    last = disposition.first if disposition.last is None else disposition.last
+    return range(disposition.first, last + 1)
+
+
+def pieces(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """The whole headers and frames that the octets begin with: where the performative of a frame of AMQP begins, and
+    the frame's end, for others that twice; and the channel. DecodeError where there is no frame."""
+    offset = 0
+    while len(data) - offset >= FRAME_HEAD_SIZE:
+        if data[offset : offset + 4] == b"AMQP":
+            offset += FRAME_HEAD_SIZE
+            yield offset, offset, 0
+            continue
+        size, doff, frame_type, channel = parse_frame_header(data, offset)
+        if len(data) - offset < size:
+            return
+        start, offset = offset + 4 * doff, offset + size
+        yield start if frame_type == _AMQP_FRAME else offset, offset, channel
 
 
 def _channel(link: Link) -> int | None:

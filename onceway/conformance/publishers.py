@@ -5,16 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from amqp10.errors import DETACH_FORCED, NOT_ALLOWED, STOLEN
+from amqp10.errors import DETACH_FORCED, NOT_ALLOWED
 from amqp10.outcomes import ACCEPTED, Error, Rejected
-from amqp10.performatives import Detach, Disposition, Flow
+from amqp10.performatives import Disposition, Flow
 from amqp10.termini import Target
-from onceway.conformance.checks import ADDRESS, SMALL_FRAMES, Stage, check, expect, ulong
-from onceway.conformance.playing import Attachment, Delivery
+from onceway.conformance.checks import (
+    ADDRESS,
+    SMALL_FRAMES,
+    Stage,
+    check,
+    expect,
+    expect_end,
+    expect_leaving,
+    expect_life,
+    expect_modes,
+    stolen,
+    ulong,
+)
+from onceway.conformance.playing import Attachment, Delivery, numbers
 from router.names import EPOCH, INCARNATION, PUBLISHER_EXPIRED, REJECTED, UNIQUE_TAGS
 
 RIGHT_MAP = "a null entry for each message without an outcome, and no other"
-TIMES = 1 << 40  # us by which a refusal's epoch is ahead
 
 
 def attached(stage: Stage, *bodies: str, credit: int = 10) -> tuple[Attachment, list[Delivery]]:
@@ -28,7 +39,7 @@ def attached(stage: Stage, *bodies: str, credit: int = 10) -> tuple[Attachment, 
 def settled(at: Attachment) -> list[int]:
     """The delivery-ids that the publisher has settled."""
     ranges = [d for d in at.frames(Disposition) if not d.role and d.settled]
-    return [number for d in ranges for number in range(d.first, (d.first if d.last is None else d.last) + 1)]
+    return [number for d in ranges for number in numbers(d)]
 
 
 def decided(stage: Stage, at: Attachment, delivery: Delivery, state: Any = ACCEPTED) -> None:
@@ -59,23 +70,13 @@ def expect_same(stage: Stage, at: Attachment, *before: Delivery) -> list[Deliver
     return again
 
 
-def expect_life(at: Attachment, before: Attachment) -> None:
-    """The same publisher, in the same incarnation, with a larger epoch."""
-    expect(at.peer.container == before.peer.container, f"container-id {at.peer.container}", before.peer.container)
-    expect(at.link.name == before.link.name, f"link name {at.link.name}", before.link.name)
-    expect(ulong(at, EPOCH) > ulong(before, EPOCH), f"epoch {ulong(at, EPOCH)}", "above the last one (15.1)")
-    same = ulong(at, INCARNATION) == ulong(before, INCARNATION)
-    expect(same, f"incarnation {ulong(at, INCARNATION)}", f"still {ulong(before, INCARNATION)} (15.2)")
-
-
 @check("protocol 15.2")
 def publisher_attach(stage: Stage) -> None:
     """The first attach asks for unsettled and second, and has an epoch that is its incarnation, or unique tags."""
     at = stage.begin("publisher")
     attach = at.attach
-    modes = attach.snd_settle_mode, attach.rcv_settle_mode
     expect(not at.link.is_sender, "a receiving link", "role sender")
-    expect(modes == (0, 1), f"snd-settle-mode {modes[0]}, rcv-settle-mode {modes[1]}", "unsettled (0), second (1)")
+    expect_modes(at)
     expect(isinstance(attach.target, Target) and attach.target.address == ADDRESS, str(attach.target), ADDRESS)
     expect(not at.map, f"a map of {len(at.map)}", "none")
     epoch, incarnation = at.brought(EPOCH), at.brought(INCARNATION)
@@ -261,11 +262,7 @@ def publisher_map_in_parts(stage: Stage) -> None:
 def publisher_stolen(stage: Stage) -> None:
     """Refused as stolen, it attaches again above the epoch that it was told; what is undecided stays in the map."""
     at, (m1,) = attached(stage, "m1")
-    before, at = at, stage.lose()
-    known = ulong(at, EPOCH) + TIMES
-    at.refuse(STOLEN, {EPOCH: known})
-    at = stage.attaching()
-    expect(ulong(at, EPOCH) > known, f"epoch {ulong(at, EPOCH)}", f"above {known}")
+    before, at = at, stolen(stage, stage.lose())
     expect_life(at, before)
     expect_map(at, m1)
 
@@ -299,15 +296,6 @@ def publisher_detached(stage: Stage) -> None:
     expect_same(stage, at, m1)
 
 
-def expect_end(stage: Stage) -> None:
-    """It gives up, says so, and does not come back."""
-    stage.until(
-        lambda: any(line.startswith("gave-up") for line in stage.client.lines), "the line `gave-up`", "it says so"
-    )
-    stage.quiet()
-    expect(not stage.attaches(), "it attaches again", "it gives up: the answer will be the same")
-
-
 @check("wire: Errors")
 def publisher_refused(stage: Stage) -> None:
     """Refused with a condition that is final, it gives up and says so."""
@@ -323,17 +311,6 @@ def publisher_guarantee(stage: Stage) -> None:
     at.answer(guarantee="at-least-once", rcv_settle_mode=0, credit=10)
     expect_end(stage)
     expect(not at.deliveries(), "it sends m1 all the same", "nothing")
-
-
-def expect_leaving(stage: Stage, at: Attachment) -> None:
-    """It detaches without closing, and ends with 0."""
-    stage.client.tell("stop")
-    stage.until(lambda: stage.client.ended and at.peer.lost, "its end", "it leaves in order and ends")
-    closed = [detach for detach in at.frames(Detach) if detach.closed]
-    expect(not closed, "detach with closed = true", "closed = false: the network forgets what is closed")
-    stage.client.kill()
-    code = stage.client.process.returncode
-    expect(code == 0, f"exit code {code}", "0")
 
 
 @check("wire: Ending", "journal")

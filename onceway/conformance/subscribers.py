@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from amqp10.errors import DETACH_FORCED, STOLEN
+from amqp10.errors import DETACH_FORCED
 from amqp10.outcomes import ACCEPTED, Accepted, Received, Rejected, Released
 from amqp10.performatives import Disposition, Flow
 from onceway.client.bodies import encode_body
-from onceway.conformance.checks import ADDRESS, Stage, check, expect, ulong
-from onceway.conformance.playing import Attachment
-from onceway.conformance.publishers import TIMES, expect_end, expect_leaving
+from onceway.conformance.checks import (
+    ADDRESS,
+    Stage,
+    check,
+    expect,
+    expect_end,
+    expect_leaving,
+    expect_life,
+    expect_modes,
+    stolen,
+    ulong,
+)
+from onceway.conformance.playing import Attachment, numbers
 from router.names import BORN, EPOCH, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
 
 Tags = list[bytes]
@@ -38,7 +48,7 @@ def delivered(stage: Stage, *bodies: str, accept: tuple[str, ...] = ()) -> tuple
 def words(at: Attachment, number: int) -> list[Disposition]:
     """What it has said of a delivery-id."""
     found = [d for d in at.frames(Disposition) if d.role]
-    return [d for d in found if d.first <= number <= (d.first if d.last is None else d.last)]
+    return [d for d in found if number in numbers(d)]
 
 
 def said(stage: Stage, at: Attachment, number: int, state: type = Accepted) -> Disposition:
@@ -63,15 +73,6 @@ def expect_map(at: Attachment, **tags: tuple[bytes, type | None]) -> None:
     expect(not more, f"the map has {', '.join(tag.hex() for tag in more)}, which it does not hold", "no other tag")
 
 
-def expect_life(at: Attachment, before: Attachment) -> None:
-    """The same subscription, with a larger epoch."""
-    expect(at.peer.container == before.peer.container, f"container-id {at.peer.container}", before.peer.container)
-    expect(at.link.name == before.link.name, f"link name {at.link.name}", before.link.name)
-    expect(ulong(at, EPOCH) > ulong(before, EPOCH), f"epoch {ulong(at, EPOCH)}", "above the last one (15.1)")
-    same = ulong(at, BORN) == ulong(before, BORN)
-    expect(same, f"born {ulong(at, BORN)}", f"still {ulong(before, BORN)} (15.2)")
-
-
 def expect_once(stage: Stage, *bodies: str) -> None:
     for body in bodies:
         times = stage.said(f"received {body}")
@@ -83,9 +84,8 @@ def subscriber_attach(stage: Stage) -> None:
     """The first attach asks for unsettled and second, to be waited for, and has an epoch that is its born."""
     at = stage.begin("subscriber")
     attach = at.attach
-    modes = attach.snd_settle_mode, attach.rcv_settle_mode
     expect(at.link.is_sender, "a sending link", "role receiver")
-    expect(modes == (0, 1), f"snd-settle-mode {modes[0]}, rcv-settle-mode {modes[1]}", "unsettled (0), second (1)")
+    expect_modes(at)
     source = attach.source
     expect(source is not None and source.address == ADDRESS, str(source), ADDRESS)
     waited = source is not None and (source.timeout or source.expiry_policy == "never")
@@ -294,11 +294,7 @@ def subscriber_broken(stage: Stage) -> None:
 def subscriber_stolen(stage: Stage) -> None:
     """Refused as stolen, it attaches again above the epoch that it was told, with the same born."""
     at, (m1,) = delivered(stage, "m1")
-    before, at = at, stage.lose()
-    known = ulong(at, EPOCH) + TIMES
-    at.refuse(STOLEN, {EPOCH: known})
-    at = stage.attaching()
-    expect(ulong(at, EPOCH) > known, f"epoch {ulong(at, EPOCH)}", f"above {known}")
+    before, at = at, stolen(stage, stage.lose())
     expect_life(at, before)
     expect_map(at, m1=(m1, None))
 

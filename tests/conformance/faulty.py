@@ -17,10 +17,11 @@ from typing import Any
 
 from amqp10 import performatives
 from amqp10.connection import Connection
-from amqp10.frames import encode_frame, parse_frame_header
+from amqp10.frames import encode_frame
 from amqp10.outcomes import ACCEPTED, Accepted, Rejected, Released
 from amqp10.performatives import Attach, Detach, Disposition, Flow, Transfer
 from onceway.client.protocol import link
+from onceway.conformance.playing import pieces
 from router.names import BORN, EPOCH, INCARNATION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,24 +342,16 @@ class Frames:
 
     def through(self, data: bytes) -> bytes:
         data = self.rest + data
-        offset, changed = 0, []
-        while len(data) - offset >= 8:
-            if data[offset : offset + 4] == b"AMQP":
-                changed.append(data[offset : offset + 8])
-                offset += 8
-                continue
-            size, doff, kind, channel = parse_frame_header(data, offset)
-            if len(data) - offset < size:
-                break
-            start, stop = offset + 4 * doff, offset + size
-            if kind or start == stop:
-                changed.append(data[offset:stop])
+        done, changed = 0, []
+        for start, stop, channel in pieces(data):
+            if start == stop:
+                changed.append(data[done:stop])
             else:
                 frame, payload = performatives.decode_performative(data, start, stop)
                 for other, octets in self.change(frame, data[payload:stop]):
                     changed.append(encode_frame(0, channel, (other.encode(), octets)))
-            offset = stop
-        self.rest = data[offset:]
+            done = stop
+        self.rest = data[done:]
         return b"".join(changed)
 
 
