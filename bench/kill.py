@@ -18,10 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from bench.peers import DEFINITIONS, Broker
-from chaos.live.ports import free_port
 from tests.live import LiveNetwork, NotReady, wait_until
 from tests.roamer import Roamer
 
@@ -70,12 +67,7 @@ def onceway(directory: Path, messages: int) -> Tally:
     network = LiveNetwork(
         directory, "ab", [("a", "b")], [{"match": "*", "no_subscribers": "accept"}], {"dead_after": "2s"}
     )
-    document = network.topology()
-    document["mqtt"] = {"topics": {"#": "telemetry"}}
-    ports = [free_port(), free_port()]
-    for name, port in zip("ab", ports, strict=True):
-        document["routers"][name]["mqtt"] = port
-    network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    ports = [*network.serve_mqtt(topics={"#": "telemetry"}).values()]
     with network:
         network.start()
         return stream(ports, messages, lambda: network.kill("a"))

@@ -28,13 +28,11 @@ from pathlib import Path
 from typing import Final
 
 import paho.mqtt.client as paho
-import yaml
 from paho.mqtt.enums import CallbackAPIVersion
 
 import onceway
 from amqp10.types import Described, Symbol
 from bench.processes import cpu_seconds
-from chaos.live.ports import free_port
 from tests.live import LiveNetwork, dying_with_us, wait_until
 from tests.releases import RELEASES, extract
 
@@ -65,10 +63,7 @@ class Stage:
 def stage(directory: Path, tree: Path | None) -> Iterator[Stage]:
     trees = {} if tree is None else {"a": tree}
     network = LiveNetwork(directory, addresses=[{"match": "*", "no_subscribers": "accept"}], trees=trees)
-    document, port = network.topology(), free_port()
-    document["mqtt"] = {"topics": {"#": "telemetry"}, "retained": {"address": "retained", "stores": ["s"]}}
-    document["routers"]["a"]["mqtt"] = port
-    network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    ports = network.serve_mqtt(topics={"#": "telemetry"}, retained={"address": "retained", "stores": ["s"]})
     serve = ["retained", "serve", str(network.topology_path), "--store", "s", "--data", str(directory / "s.db")]
     with network, (directory / "store.log").open("wb") as log:
         network.start()
@@ -76,7 +71,7 @@ def stage(directory: Path, tree: Path | None) -> Iterator[Stage]:
             dying_with_us([sys.executable, "-m", "onceway", *serve]), stdout=log, stderr=log, cwd=directory
         )
         try:
-            yield Stage(network, port)
+            yield Stage(network, ports["a"])
         finally:
             store.terminate()
             store.wait(60)

@@ -146,6 +146,15 @@ class LiveNetwork:
             self.routers[name] = LiveRouter(name, free_port(), free_port(), free_port(), log_path)
         self.topology_path.write_text(yaml.safe_dump(self.topology(), sort_keys=False))
 
+    def serve_mqtt(self, **section: Any) -> dict[str, int]:
+        """Before the start: each router listens for MQTT, too, at the port that is returned. section: `mqtt` of the file."""
+        document, ports = self.topology(), {name: free_port() for name in self.names}
+        document["mqtt"] = section
+        for name, port in ports.items():
+            document["routers"][name]["mqtt"] = port
+        self.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return ports
+
     @property
     def topology_path(self) -> Path:
         return self.directory / "topology.yaml"

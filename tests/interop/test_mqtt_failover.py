@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from chaos.live.ports import free_port
 from tests.live import LiveNetwork, wait_until
 from tests.roamer import Roamer
 
@@ -21,12 +19,7 @@ def network(tmp_path: Path) -> Iterator[tuple[LiveNetwork, dict[str, int]]]:
     settings = {"dead_after": "2s"}
     pairs = [("a", "b"), ("b", "c"), ("a", "c")]
     network = LiveNetwork(tmp_path, "abc", pairs, [{"match": "*", "no_subscribers": "accept"}], settings)
-    document = network.topology()
-    document["mqtt"] = {"topics": {"#": "telemetry"}}
-    ports = {name: free_port() for name in "abc"}
-    for name, port in ports.items():
-        document["routers"][name]["mqtt"] = port
-    network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    ports = network.serve_mqtt(topics={"#": "telemetry"})
     with network:
         yield network.start(), ports
 

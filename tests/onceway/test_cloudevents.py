@@ -9,7 +9,6 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-import yaml
 from cloudevents.core.v1.event import CloudEvent
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -18,7 +17,6 @@ from paho.mqtt.properties import Properties
 import onceway
 from amqp10.sections import AmqpSequence, Message
 from amqp10.types import Int, Timestamp
-from chaos.live.ports import free_port
 from onceway.cloudevents import event_of, event_of_mqtt, message_of, mqtt_of
 from tests.live import LiveNetwork
 
@@ -75,13 +73,9 @@ def test_what_is_no_event_is_a_value_error(message: Message) -> None:
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveNetwork, int]]:
     with LiveNetwork(tmp_path_factory.mktemp("events"), ["a"]) as network:
-        document = yaml.safe_load(network.topology_path.read_text())
-        port = free_port()
-        document["routers"]["a"]["mqtt"] = port
-        document["mqtt"] = {"topics": {"events": "events"}}
-        network.topology_path.write_text(yaml.safe_dump(document))
+        ports = network.serve_mqtt(topics={"events": "events"})
         network.start()
-        yield network, port
+        yield network, ports["a"]
 
 
 @pytest.mark.parametrize("structured", [False, True])

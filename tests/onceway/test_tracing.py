@@ -13,7 +13,6 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-import yaml
 from cloudevents.core.v1.event import CloudEvent
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -27,7 +26,6 @@ from paho.mqtt.properties import Properties as MqttProperties
 import onceway
 from amqp10.sections import Message, Properties
 from amqp10.types import ULong
-from chaos.live.ports import free_port
 from onceway.client.bodies import encode_body
 from onceway.client.database_journal import TABLE
 from onceway.client.signals import Changes
@@ -86,13 +84,9 @@ def properties_of(delivery: onceway.Delivery) -> dict[Any, Any]:
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveNetwork, int]]:
     with LiveNetwork(tmp_path_factory.mktemp("tracing"), ["a"]) as network:
-        document = yaml.safe_load(network.topology_path.read_text())
-        port = free_port()
-        document["routers"]["a"]["mqtt"] = port
-        document["mqtt"] = {"topics": {"mqtt": "mqtt"}}
-        network.topology_path.write_text(yaml.safe_dump(document))
+        ports = network.serve_mqtt(topics={"mqtt": "mqtt"})
         network.start()
-        yield network, port
+        yield network, ports["a"]
 
 
 @pytest.fixture
