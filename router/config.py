@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from router.names import Guarantee
+from router.names import DYNAMIC_PREFIX, Guarantee
 from router.policies import Direction, Identity, Policy, allowed, concerning
 
 NoSubscribers = Literal["hold", "accept", "release"]
@@ -98,8 +98,8 @@ class AddressConfig:
 DEFAULT_ADDRESS = AddressConfig()
 SHARED: Final = "_mqtt/shared/"
 """Begins the addresses of MQTT's shared subscriptions that no file names (protocol 16.12)."""
-DYNAMIC_PREFIX: Final = "_dynamic/"
-"""Begins the addresses that routers make for dynamic sources and targets. The topology file has no say in them."""
+RESERVED: Final = ("$", "_mqtt/")
+"""Begin addresses that no topic of clients has."""
 DYNAMIC_ADDRESS: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="release")
 DYNAMIC_TARGET_SUFFIX: Final = "/target"
 DYNAMIC_TARGET: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="hold")

@@ -55,6 +55,9 @@ INVALID_FIELD: Final = errors.INVALID_FIELD
 MESSAGE_SIZE_EXCEEDED: Final = errors.MESSAGE_SIZE_EXCEEDED
 NOT_FOUND: Final = errors.NOT_FOUND
 NOT_IMPLEMENTED: Final = errors.NOT_IMPLEMENTED
+# Of dynamic nodes.
+DYNAMIC_PREFIX: Final = "_dynamic/"
+"""Begins the addresses that routers make for dynamic sources and targets. The topology file has no say in them."""
 GONE: Final = "there is no such dynamic node: it ends with the link that made it"
 
 PARTITION: Final = "onceway:partition"

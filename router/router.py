@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from amqp10.sasl import Offer, ServerMechanisms
 from router.border import Border
-from router.config import Life, RouterConfig
+from router.config import RESERVED, Life, RouterConfig
 from router.core import messages as m
 from router.core.core import Core
 from router.core.messages import Message
@@ -34,7 +34,7 @@ from router.links.incoming_windows import IncomingWindows
 from router.links.kinds import kinds_of
 from router.links.limits import CONNECTIONS, Admission, Bookkeeping, entries_of
 from router.links.management import ManagementNodes
-from router.links.negotiation import RESERVED, Unauthorized, check_allowed
+from router.links.negotiation import Unauthorized, check_allowed
 from router.links.offers import Offers, Place
 from router.links.passed_by import PassedBy
 from router.links.proof import STALL

@@ -30,6 +30,7 @@ from amqp10.errors import DecodeError
 from amqp10.outcomes import Outcome
 from amqp10.sections import Glance, Message, Properties
 from onceway.client.bodies import Body, encode_body
+from router.names import DYNAMIC_PREFIX
 
 try:
     from opentelemetry import trace
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
-_TEMPORARY: Final = "_dynamic/"
-"""Begins the addresses of reply nodes, which are too many for names of spans."""
 _LONGEST_ID: Final = 256  # characters of a message-id in an attribute
 
 
@@ -156,7 +155,7 @@ class _Spans:
         self._tracer = tracing.tracer
         self._address = address
         self._common: dict[str, Any] = {"messaging.system": "onceway", "messaging.destination.name": address}
-        self._temporary = address.startswith(_TEMPORARY)
+        self._temporary = address.startswith(DYNAMIC_PREFIX)  # reply nodes are too many for names of spans
         if self._temporary:
             self._common["messaging.destination.temporary"] = True
         self._open: dict[int, Operation] = {}  # by number, or position

@@ -12,8 +12,7 @@ from onceway.topology.pipes import PIPE_ROWS, Pipe, as_topic, log_address, make_
 from onceway.topology.settings import TIMEOUT_ROWS, check_sign_of_life, check_timeouts
 from onceway.topology.subscriptions import EXAMPLE, SUBSCRIPTIONS
 from onceway.topology.table import Given, ListOf, Read, Row, Section, Table, When, fields_of
-from router.config import DYNAMIC_PREFIX, AddressConfig
-from router.links.negotiation import RESERVED
+from router.config import RESERVED, AddressConfig, is_dynamic
 from router.names import GUARANTEES
 
 _TOPIC: Final = ("topic",)
@@ -22,7 +21,7 @@ _NO_PIPE: Final = ("topic", "queue")
 
 def is_for_clients(address: str) -> bool:
     """Says whether entries of the file may name it."""
-    return not address.startswith((*RESERVED, DYNAMIC_PREFIX))
+    return not address.startswith(RESERVED) and not is_dynamic(address)
 
 
 def _read_match(text: str) -> str:

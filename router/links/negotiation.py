@@ -35,8 +35,8 @@ from amqp10.termini import (
 from amqp10.types import Described, Symbol, Timestamp, UInt, ULong
 from router import names
 from router.config import (
-    DYNAMIC_PREFIX,
     DYNAMIC_TARGET_SUFFIX,
+    RESERVED,
     AddressConfig,
     RouterConfig,
     is_dynamic,
@@ -57,7 +57,7 @@ from router.core.ports import (
 )
 from router.links.filters import Selection, asked_of, read_filters
 from router.links.outcomes import map_state_of, outcome_of
-from router.names import Guarantee
+from router.names import DYNAMIC_PREFIX, Guarantee
 from router.policies import NOBODY, Direction, Identity
 
 T = TypeVar("T")
@@ -69,7 +69,6 @@ MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
 EPOCHS: Final = INCARNATIONS - (1 << 32)
 """Epochs are below that: terms that routers choose after one stay below `INCARNATIONS` (protocol 1.4)."""
-RESERVED: Final = ("$", "_mqtt/")
 """Addresses that begin so are of other specifications, as `$cbs` and `$management`, or of routers, as the one by which
 they know where sessions of MQTT are (`router.mqtt.lease`)."""
 

@@ -104,7 +104,7 @@ def _core(core: Core) -> dict[str, Any]:
     core.publishers.update(publishers)
     core.subscribers.clear()
     core.subscribers.update(subscribers)
-    return {"attached": 0}
+    return {}
 
 
 def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
