@@ -63,6 +63,8 @@ class Setting:
             (Subscriber if self.renews else Thrifty)(f"s{i}", kind, self.credit, self.keep)
             for i, kind in enumerate(self.subscribers)
         ]
+        for subscriber in subscribers:
+            subscriber.patient = self.queue and "crash" in self.faults  # protocol 14, "Consumers that have closed"
         if self.large:
             for publisher in publishers:
                 publisher.size = LARGE_SIZE

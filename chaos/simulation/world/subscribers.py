@@ -58,6 +58,7 @@ class Subscriber(Client):
         self.ids: dict[bytes, int] = {}
         self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
         self.returns = False  # when it is turned away
+        self.patient = False  # it closes as protocol 15.8 says
         self.only_new = False  # its attaches are those of a second process, which knows nothing of this one
         self.born = 0
         self.confirmed = self.ever = False
@@ -67,7 +68,7 @@ class Subscriber(Client):
         self.done_tags: set[bytes] = set()
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
-        self.closed_at: set[str] = set()  # routers at which it has closed
+        self.closed_at: set[str] = set()  # routers at which it has closed, and owed a settlement
         self.told_on: Pipe | None = None
         """Where it was last told of a gap, and its router can't know yet that it has read that."""
         self.attached_on: Pipe | None = None  # by the attach that a router has read last, which may be a late one
@@ -337,8 +338,15 @@ class Subscriber(Client):
         self.flush()
 
     def untold(self) -> bool:
-        """Whether it waits for the resumption of something to say its outcome."""
-        return any(word in STATES and tag not in self.ids for tag, word in self.unsettled.items())
+        """Whether it does not close a queue's link yet: it waits for the resumption of something to say its outcome,
+        or, if it is patient, for a settlement."""
+        waits = any(word in STATES and tag not in self.ids for tag, word in self.unsettled.items())
+        return waits or (self.patient and self.owes())
+
+    def owes(self) -> bool:
+        """Whether something that it has accepted or rejected is not settled: if it closes now, only its router knows
+        (protocol 14, 15.8)."""
+        return any(word in ("accepted", "rejected") for word in self.unsettled.values())
 
     def can_release(self, index: int) -> bool:
         return self.state == "on" and not self.closing and self.in_hand[index][0] in self.ids
@@ -383,11 +391,12 @@ class Subscriber(Client):
         self.closed, self.returns = self.closing, True
 
     def close(self) -> None:
+        owes = self.owes()
         accepted = {t: v for t, v in self.unsettled.items() if v in STATES}
         self.unsettled = accepted if self.world.checker.competing else {}  # what is not presented, others get
         self.closing, self.in_hand = True, []
         self.world.checker.closed(self.name)
-        if self.pipe is not None:
+        if self.pipe is not None and owes:
             self.closed_at.add(self.pipe.router)
         self.detach()
 
