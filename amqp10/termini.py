@@ -24,6 +24,10 @@ EXPIRE_SESSION_END: Final = Symbol("session-end")
 EXPIRE_CONNECTION_CLOSE: Final = Symbol("connection-close")
 EXPIRE_NEVER: Final = Symbol("never")
 
+# AMQP 3.5.7 std-dist-mode
+MOVE: Final = Symbol("move")
+COPY: Final = Symbol("copy")
+
 
 @composite(
     0x28,

@@ -30,7 +30,7 @@ from amqp10.runs import Dispositions, LinkFlow
 from amqp10.sasl import Step, server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
-from amqp10.termini import Source
+from amqp10.termini import COPY, Source
 from amqp10.types import Symbol, ULong
 from edges.pipe.copying import Reading, Refused, filters_of, start_of
 from edges.pipe.log import PipeLog
@@ -55,7 +55,6 @@ from router.links.limits import LINKS
 from router.links.negotiation import Unauthorized
 from router.policies import ANONYMOUS, Identity
 
-COPY: Final = Symbol("copy")
 SWEEP_S: Final = 0.5  # how often idle-time-outs are looked at
 
 Command = Callable[[str, str], Awaitable[None]]

@@ -348,11 +348,9 @@ class Connection:
         driver.closing = True
         owners = list(driver.owners.values())
         for owner in owners:
-            owner._closing = True
-            owner._flush(now_s())
-            owner._refresh()
+            owner._retire(closed=not owner.journalled)
         bound_s = driver.close_timeout_s if timeout_s is None else timeout_s
-        closed = driver.changes.until(lambda: driver.error or not any(_busy(owner) for owner in owners), bound_s)
+        closed = driver.changes.until(lambda: driver.error or not any(owner._busy for owner in owners), bound_s)
         await waits.CLOSING(closed)
         if not driver.connected:
             driver.leave_timeout_s = 0.0
@@ -460,13 +458,6 @@ class Connection:
             raise self._driver.error
         if self._driver.closing or self._runner is None:
             raise ConnectionClosed("the connection is closed")
-
-
-def _busy(owner: Publisher | Subscriber) -> bool:
-    """Whether something of it is still under way."""
-    if owner._error is not None or owner._closed:
-        return False
-    return owner.unsettled > 0 if isinstance(owner, Publisher) else owner._link.deciding > 0
 
 
 def _guarantee(word: str) -> Guarantee:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amqp10.outcomes import Accepted
 from onceway.base.waits import CLOSING, DETACH, OUTCOME
 from onceway.client.bodies import Body, encode_body
+from onceway.client.clock import now_s
 from onceway.client.protocol.events import (
     Attached,
     Decided,
@@ -436,6 +437,17 @@ class Publisher:
         elif kept:
             reason += f"; {len(undecided)} are in the journal, and the next process sends them again"
         return PublicationsUndecided(self.address, self.name, reason, (*undecided, *unsent), kept)
+
+    def _retire(self, closed: bool) -> None:
+        """Begins to leave: takes nothing more."""
+        self._closing = True
+        self._flush(now_s())
+        self._refresh()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether something is still under way for which it waits before it leaves."""
+        return self._error is None and not self._closed and self.unsettled > 0
 
     async def _leave(self, closed: bool) -> None:
         """Detaches, or closes the link where nothing is undecided."""

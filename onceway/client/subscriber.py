@@ -12,7 +12,7 @@ from itertools import accumulate
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from amqp10.outcomes import ACCEPTED, Outcome
+from amqp10.outcomes import ACCEPTED, RELEASED, Outcome
 from onceway.base import waits
 from onceway.client.clock import now_s
 from onceway.client.delivery import Batch, Delivery
@@ -94,7 +94,7 @@ class Subscriber:
         self._attached = False
         self._error: Exception | None = None
         self._closed = False
-        self._closing = False
+        self._stopped = False  # it is a consumer of a queue that closes
         tracing = driver.tracing
         self._spans = None if tracing is None else tracing.subscriber(link.address, link.name)
         link.tells_settled = self._spans is not None
@@ -332,11 +332,17 @@ class Subscriber:
 
     async def detach(self) -> None:
         """Stops receiving.  The network keeps messages for this subscription, for `granted_timeout_s`."""
-        await self._leave(closed=False)
+        self._retire(closed=False)
+        await self._leave(closed=False, bound_s=self._driver.close_timeout_s)
 
     async def close(self) -> None:
-        """Ends the subscription for good: the network and the journal forget it."""
-        await self._leave(closed=True)
+        """Ends the subscription for good: the network and the journal forget it.
+
+        A consumer of a queue gives back what nobody has taken, and waits until what it has accepted is settled, for the
+        connection's `close_timeout_s` at most: if it closed before and its router died, another would get it again.
+        """
+        self._retire(closed=True)
+        await self._leave(closed=True, bound_s=self._driver.close_timeout_s)
 
     # -- for the connection
 
@@ -348,6 +354,8 @@ class Subscriber:
             if isinstance(event, Arrived):
                 self._runs.append(event)
                 self._waiting += len(event.tags)
+                if self._stopped:
+                    self._driver.loop.call_soon(self._give_back)
                 continue
             if isinstance(event, Settled):
                 if self._spans is not None:
@@ -390,15 +398,42 @@ class Subscriber:
         self._runs.clear()
         self._offset = self._waiting = 0
 
-    async def _leave(self, closed: bool) -> None:
+    def _retire(self, closed: bool) -> None:
+        """Begins to leave: says what is decided, and takes nothing more."""
+        self._flush(now_s())
+        if closed and not self._closed and self._error is None:
+            self._stopped = self._link.stop()
+            if self._stopped:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """What nobody has taken goes to other consumers."""
+        if self._closed or self._error is not None:
+            return
+        runs, taken = self._runs, self._offset  # of the first run
+        self._runs = deque()
+        self._offset = 0
+        for run in runs:
+            if isinstance(run, SubscriptionBroken):
+                self._runs.append(run)
+            else:
+                last = run.position + len(run.tags) - 1
+                self._link.decide(run.position + taken, last, RELEASED, now_s())
+                self._waiting -= len(run.tags) - taken
+            taken = 0
+        self._driver.soon()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether something is still under way for which it waits before it leaves."""
+        if self._closed or self._error is not None:
+            return False
+        return self._link.deciding > 0 or (self._stopped and self._link.owes)
+
+    async def _leave(self, closed: bool, bound_s: float | None = 0.0) -> None:
         if self._closed:
             return
-        self._closing = True
-        self._flush(now_s())
-        bound_s = self._driver.close_timeout_s  # a disk may hang
-        await waits.CLOSING(self._changes).until(
-            lambda: self._closed or self._error or not self._link.deciding, bound_s
-        )
+        await waits.CLOSING(self._changes).until(lambda: not self._busy, bound_s)  # a disk may hang
         if not self._closed and self._error is None:
             self._driver.leave(self._link, closed)
             await waits.DETACH(self._changes).until(lambda: self._closed or self._error, self._driver.leave_timeout_s)

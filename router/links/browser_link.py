@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from amqp10.performatives import SND_SETTLED
 from amqp10.runs import Dispositions, LinkFlow
+from amqp10.termini import COPY
 from router.core.ports import SubscriberAnswer, Term
 from router.core.selecting import wanted_of
-from router.links.negotiation import COPY, answer_properties, answer_source
+from router.links.negotiation import answer_properties, answer_source
 from router.links.subscriber_link import Loss, SubscriberLink
 
 

@@ -24,10 +24,12 @@ from amqp10.errors import (
 from amqp10.outcomes import ACCEPTED, DeliveryState, shortened_state
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach, UnreadMap
 from amqp10.termini import (
+    COPY,
     DURABLE_CONFIGURATION,
     DURABLE_NONE,
     EXPIRE_LINK_DETACH,
     EXPIRE_SESSION_END,
+    MOVE,
     Coordinator,
     Source,
     Target,
@@ -84,8 +86,6 @@ LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong
 """delete-on-close (AMQP 3.5.10): what the node of every dynamic source has, whatever was asked."""
 TARGET_LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2C), [])}
 """delete-on-no-links (AMQP 3.5.11): the same of dynamic targets."""
-COPY: Final = Symbol("copy")
-MOVE: Final = Symbol("move")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
 
 

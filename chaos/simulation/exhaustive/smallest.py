@@ -64,7 +64,7 @@ class Setting:
             for i, kind in enumerate(self.subscribers)
         ]
         for subscriber in subscribers:
-            subscriber.patient = self.queue and "crash" in self.faults  # protocol 14, "Consumers that have closed"
+            subscriber.patient = self.queue and "crash" in self.faults  # protocol 14, "Consumers that close too soon"
         if self.large:
             for publisher in publishers:
                 publisher.size = LARGE_SIZE

@@ -221,7 +221,7 @@ class World(Routers):
         self.checker.died((name, site.incarnation))
         for subscriber in self.subscribers:
             if name in subscriber.closed_at and isinstance(self.checker, QueueChecker):
-                self.checker.went(subscriber.name)  # protocol 14, "Consumers that have closed"
+                self.checker.went(subscriber.name)  # protocol 14, "Consumers that close too soon"
         for pipe in self.pipes.values():
             if pipe.router == name and pipe.incarnation == site.incarnation:
                 pipe.router_gone()

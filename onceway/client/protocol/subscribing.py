@@ -19,7 +19,7 @@ from amqp10.link import Link
 from amqp10.outcomes import RELEASED, Accepted, DeliveryState, Modified, Outcome, Rejected, Released, write_state
 from amqp10.performatives import RCV_FIRST, Attach
 from amqp10.receiver import ReceiverLink
-from amqp10.termini import EXPIRE_LINK_DETACH, EXPIRE_NEVER, Source, Target
+from amqp10.termini import EXPIRE_LINK_DETACH, EXPIRE_NEVER, MOVE, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
 from onceway.client.protocol.delivery_ids import DeliveryIds
@@ -70,7 +70,8 @@ class SubscriberLink(ClientLink):
         self._marks: dict[tuple[int, str], None] = {}
         self._meanwhile: Mapping[bytes, bytes | None] = {}  # what another process had added, at the last attach
         self._deciding = 0
-        self.tells_settled = False  # nobody but tracing wants to know
+        self.tells_settled = False  # only tracing, and who closes, want to know
+        self._competes = False  # the address is a queue: the last answer said so
         self._ids = DeliveryIds()
         self.holdings = Holdings()
         self.holdings.load(record.unsettled)
@@ -81,6 +82,12 @@ class SubscriberLink(ClientLink):
     def deciding(self) -> int:
         """How many outcomes are not durable yet."""
         return self._deciding
+
+    @property
+    def owes(self) -> bool:
+        """A consumer of a queue has decided something that is not settled: if it closes now, only its router knows
+        (protocol 15.8)."""
+        return self._competes and bool(self.holdings.accepted or self.holdings.outcomes)
 
     @property
     def held(self) -> int:
@@ -141,6 +148,13 @@ class SubscriberLink(ClientLink):
             # mode first: the subscriber settles with its outcome; at least once
             for low, high, _ in told:
                 self._forget(low, high)
+
+    def stop(self) -> bool:
+        """Takes back the credit of a consumer of a queue: others get what comes next. Returns whether it is one."""
+        if self._competes:
+            self._window.stopped = self.tells_settled = True
+            self._give_credit()
+        return self._competes
 
     # -- what comes
 
@@ -329,6 +343,7 @@ class SubscriberLink(ClientLink):
 
     def _answered(self, link: Link, answer: Attach, now: float) -> None:
         assert answer.source is not None
+        self._competes = answer.source.distribution_mode == MOVE
         # a peer without subscription timeouts answers 0
         self.contact.timeout_s = float(answer.source.timeout or 0)
         if self.contact.timeout_s == LONGEST:

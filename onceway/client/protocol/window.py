@@ -10,12 +10,22 @@ _FIRST_CREDIT = 256  # before any size is known
 class Window:
     """Credit for at most `credit` deliveries without outcome, of about `credit_bytes` of payload."""
 
-    __slots__ = ("_credit", "_credit_bytes", "_draining", "_largest", "drain_wanted", "outstanding", "resuming")
+    __slots__ = (
+        "_credit",
+        "_credit_bytes",
+        "_draining",
+        "_largest",
+        "drain_wanted",
+        "outstanding",
+        "resuming",
+        "stopped",
+    )
 
     def __init__(self, credit: int, credit_bytes: int) -> None:
         self.outstanding = 0  # handed on, without outcome
         self.resuming = 0  # listed in the answer, not resumed yet
         self.drain_wanted = False
+        self.stopped = False  # credit is for what is resumed only
         self._credit = credit
         self._credit_bytes = credit_bytes
         self._largest = 0.0  # a decaying maximum of payload sizes, in bytes
@@ -33,10 +43,14 @@ class Window:
 
     def grant(self, link: ReceiverLink) -> None:
         """Gives the link the credit that it may have now."""
+        have = link.credit
+        if self.stopped:
+            if have != self.resuming:
+                link.grant(self.resuming)
+            return
         size = self._size()
         # new deliveries up to the window, and one transfer for each that will be resumed (protocol 15)
         want = max(0, size - self.outstanding) + self.resuming
-        have = link.credit
         if self._draining is not None:
             return  # AMQP 2.6.7: the answer uses up the credit; more would only delay it
         if self.drain_wanted and (want or have > 0):

@@ -20,7 +20,7 @@ from amqp10.runs import Dispositions, LinkFlow, Transfers
 from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
-from amqp10.termini import Source, Target
+from amqp10.termini import COPY, MOVE, Source, Target
 from amqp10.types import Symbol, UInt, ULong
 from onceway.client.transport import Wire
 
@@ -72,6 +72,7 @@ class FakeNetwork:
         self.drop_when: Callable[[Event], bool] | None = None  # True: break the connection instead of handling it
         self.drop_unsent: Callable[[Event], bool] | None = None  # True: handle it, then break before answering
         self.hold_outcomes = False
+        self.queue = False  # the address is one
         self.refuse_with: str | None = None  # condition for every attach
         self.state_of: Callable[[bytes], DeliveryState] = lambda payload: ACCEPTED  # the outcome a publisher gets
         self.timeout_s = 60
@@ -155,7 +156,12 @@ class FakeNetwork:
                 del state.sent[tag]
                 state.queue.insert(0, record)  # what it does not hold comes again as new
         link.attach(
-            source=Source(address=self._address(attach.source), timeout=self.timeout_s, expiry_policy="never"),
+            source=Source(
+                address=self._address(attach.source),
+                timeout=self.timeout_s,
+                expiry_policy="never",
+                distribution_mode=MOVE if self.queue else COPY,
+            ),
             target=attach.target,
             unsettled=listing,
             properties={Symbol("onceway:resumed"): born != epoch},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,47 @@ async def test_a_closed_subscriber_ends_its_iteration() -> None:
         with pytest.raises(ConnectionClosed):
             await subscriber.receive()
         await connection.subscriber("orders")  # the name is free again
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+async def test_a_consumer_of_a_queue_closes_when_what_it_has_accepted_is_settled(
+    tmp_path: Path, journalled: bool
+) -> None:
+    """Protocol 15.8. Without a journal, leaving the connection closes it; what it has not taken goes to others."""
+    async with playing() as network, onceway.connect(network.url(), container="p") as other:
+        network.queue = network.hold_outcomes = True
+        connection = await onceway.connect(
+            network.url(), container="s", journal=tmp_path / "journal" if journalled else None
+        )
+        subscriber = await connection.subscriber("orders")
+        publisher = await other.publisher("orders")
+        publications = await publisher.put_many(messages(3))
+        assert await take(subscriber, 1) == messages(1)
+        assert await eventually(lambda: subscriber.waiting == 2)
+        closing = asyncio.create_task(subscriber.close() if journalled else connection.close())
+        held = network.subscriptions["orders"]
+        assert await eventually(lambda: len(held.sent) == 1 and len(held.queue) == 2)
+        assert not closing.done()
+        network.release_outcomes()
+        network.routers[0].flush()
+        await closing
+        assert not network.subscriptions
+        await publications
+        await connection.close()
+
+
+async def test_a_consumer_of_a_queue_does_not_wait_for_ever_for_a_settlement() -> None:
+    async with playing() as network, onceway.connect(network.url(), container="p") as other:
+        network.queue = network.hold_outcomes = True
+        async with onceway.connect(network.url(), container="s", close_timeout_s=0.05) as connection:
+            subscriber = await connection.subscriber("orders")
+            publication = await (await other.publisher("orders")).put(b"x")
+            assert await take(subscriber, 1) == [b"x"]
+            await subscriber.close()
+            assert not network.subscriptions
+        network.release_outcomes()
+        network.routers[0].flush()
+        await publication
 
 
 async def test_a_detached_subscriber_finds_what_came_meanwhile() -> None:
