@@ -25,7 +25,7 @@ from router.policies import Direction, Identity
 if TYPE_CHECKING:
     from router.border import Border
     from router.core.core import Core
-    from router.mqtt.conversion import Stamp
+    from router.mqtt.conversion import Received, Stamp
     from router.reporting import Log
 
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
@@ -315,6 +315,14 @@ class BaseMqtt:
 
     def forget(self, session: BaseSession) -> None: ...
     def send_retained(self, session: Any, one: Filter) -> None: ...
+
+    def entered(self) -> int:
+        """Returns how many messages have been entered as retained."""
+        raise NotImplementedError
+
+    def is_covered(self, message: Received, filters: Filters) -> bool:
+        """Returns whether a session gets a message as what is retained, and not once more."""
+        raise NotImplementedError
 
     def to_flush(self, port: Any) -> None:
         self.turn.to_flush[port] = None

@@ -52,6 +52,7 @@ class Received(NamedTuple):
     publish: Publish  # of QoS 0
     most_qos: int  # it was published with it, and nobody gets it with a higher one
     expires_ms: int | None  # by the clock of its publisher; None: it does not say
+    stamp: Stamp | None = None  # of one that is retained
 
     def left(self, now_ms: int) -> Publish | None:
         """Returns it with what is left of its expiry; None: it has expired [MQTT-3.3.2-5, 3.3.2-6]."""
@@ -77,7 +78,7 @@ def to_message(
         publish: What the client has sent.
         publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
-        stamp: At the address of the retained messages: which of two is the later one.
+        stamp: Of one that is retained: which of two is the later one.
     """
     given = publish.properties
     expiry_ms = None if given.message_expiry_s is None else given.message_expiry_s * 1000
@@ -164,7 +165,18 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
         ),
     )
     qos = _zero_or_one(annotations.get(QOS))
-    return Received(publish, 2 if qos is None else qos, properties.absolute_expiry_time)
+    return Received(publish, 2 if qos is None else qos, properties.absolute_expiry_time, stamp_of(annotations))
+
+
+def stamp_of(annotations: Mapping[Any, Any]) -> Stamp | None:
+    """The stamp of a message that is retained; None: no router has written one."""
+    stamp = annotations.get(STAMP)
+    if not isinstance(stamp, list) or len(stamp) != 2:
+        return None
+    at, router = stamp
+    if not isinstance(at, int) or isinstance(at, bool) or not isinstance(router, str):
+        return None
+    return int(at), str(router)
 
 
 def subject_of(payload: bytes, message_format: int) -> str | None:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 class Filter:
     """One subscription of a session. form: what other routers are told of it."""
 
-    __slots__ = ("addresses", "form", "identifier", "options")
+    __slots__ = ("addresses", "form", "identifier", "options", "sees")
 
     def __init__(self, options: Subscription, identifier: int = 0, addresses: tuple[str, ...] = ()) -> None:
         self.options = options
         self.identifier = identifier  # of the subscription; 0: none
         self.addresses = addresses
+        self.sees = 0  # how many messages had been entered as retained when it was subscribed, if it gets these
         o = options
         listed = [o.topic_filter, o.qos, o.no_local, o.retain_as_published, o.retain_handling, identifier]
         self.form = write_json(listed, compact=True, ascii_only=False).encode()
@@ -96,6 +97,9 @@ class FilterIndex:
             found[session] = match, own
         self.remembered.keep(topic, found, len(topic) + MATCH_OCTETS * len(found))
         return found
+
+    def of_session(self, session: Filters, topic: str) -> Iterable[Filter]:
+        return [node[session] for node in self._tree.matching(topic) if session in node]
 
 
 class Filters:
@@ -175,6 +179,10 @@ class Filters:
             found = self._index.look_up(topic)
         matches = found.get(self)
         return None if matches is None else matches[1] if own else matches[0]
+
+    def matching(self, topic: str) -> Iterable[Filter]:
+        """Returns the filters that match a topic name, but those of shared subscriptions."""
+        return self._index.of_session(self, topic)
 
     def shared(self, queue: str) -> Match | None:
         """Returns how the session gets the messages of a shared subscription; None: it is no member."""

@@ -10,6 +10,7 @@ from mqtt import NO_PROPERTIES, Properties, Puback, Pubcomp, Publish, Pubrec, Pu
 from router.core.containers import knows_publisher
 from router.core.ports import Outcome
 from router.mqtt.base import BaseConnection, BaseSession
+from router.mqtt.conversion import Stamp
 from router.mqtt.outgoing import QUESTION
 from router.mqtt.publisher import LINK, MqttPublisher, name_of, name_of_will
 from router.names import publisher_text
@@ -88,12 +89,15 @@ class IncomingMessages:
         service = self.session.service
         now_ms, write, retained = service.core.clock_us() // 1000, service.messages.written, service.topics.retained
         found: list[Written] = []
+        stamps: dict[int, Stamp] = {}  # of packets by number
+        if retained:
+            stamps = {i: service.stamp() for i, each in enumerate(packets) if each.retain or address == retained}
         if address != retained:
-            found.append((address, packets, write(packets, address, self._named, now_ms)))
-        kept = packets if address == retained else [each for each in packets if each.retain] if retained else []
-        if kept:
-            stamps = [service.stamp() for _ in kept]
-            found.append((retained, kept, write(kept, retained, self._named, now_ms, stamps)))
+            found.append((address, packets, write(packets, address, self._named, now_ms, stamps)))
+        if stamps:
+            kept = [packets[i] for i in stamps]
+            of_kept = dict(enumerate(stamps.values()))
+            found.append((retained, kept, write(kept, retained, self._named, now_ms, of_kept)))
         return found
 
     def publish_written(self, written: list[Written], now: float) -> None:

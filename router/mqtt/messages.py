@@ -8,7 +8,7 @@ octets beside those that the core counts. Read `router.mqtt.filters` next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -44,18 +44,14 @@ class Messages:
         return self._read.octets + self._heads.octets
 
     def written(
-        self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int, stamps: Sequence[Stamp] = ()
+        self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int, stamps: Mapping[int, Stamp]
     ) -> list[bytes]:
-        """Returns the payloads of the transfers that stand for what a session publishes to this address. stamps: where
-        that is the address of the retained messages."""
-        if stamps:
-            return [
-                to_message(each, publisher, now_ms, stamp=stamp) for each, stamp in zip(packets, stamps, strict=True)
-            ]
+        """Returns the payloads of the transfers that stand for what a session publishes to this address. stamps: of
+        those that are retained, by number."""
         found: list[bytes] = []
-        for each in packets:
-            if each.properties != NO_PROPERTIES or each.retain:
-                found.append(to_message(each, publisher, now_ms))
+        for i, each in enumerate(packets):
+            if each.properties != NO_PROPERTIES or each.retain or i in stamps:
+                found.append(to_message(each, publisher, now_ms, stamp=stamps.get(i)))
                 continue
             key = each.topic, publisher, each.qos
             head = self._heads.answers.get(key)

@@ -34,8 +34,8 @@ from router.core.ports import (
     Waiting,
 )
 from router.mqtt.base import BaseMqtt, BaseSession
-from router.mqtt.conversion import STAMP, Stamp, Unfit
-from router.mqtt.filters import Filter, Match
+from router.mqtt.conversion import Received, Stamp, Unfit, stamp_of
+from router.mqtt.filters import Filter, Filters, Match
 from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.subscriber import for_client
 
@@ -73,18 +73,15 @@ def read(payload: bytes) -> Retained | None:
     except DecodeError:
         return None
     annotations = message.message_annotations or {}
-    asked, ended, stamp = annotations.get(ASKED), annotations.get(END), annotations.get(STAMP)
+    asked, ended, stamp = annotations.get(ASKED), annotations.get(END), stamp_of(annotations)
     if isinstance(asked, str):
         return Retained(asked=asked)
     if isinstance(ended, list) and len(ended) == 2:
         return Retained(ended=str(ended[0]), store=str(ended[1]))
     topic = message.properties.subject if message.properties is not None else None
-    if not isinstance(stamp, list) or len(stamp) != 2 or not isinstance(topic, str):
+    if stamp is None or not isinstance(topic, str):
         return None
-    at, router = stamp
-    if not isinstance(at, int) or isinstance(at, bool) or not isinstance(router, str):
-        return None
-    return Retained(topic, (int(at), str(router)), isinstance(message.body, Data) and not message.value)
+    return Retained(topic, stamp, isinstance(message.body, Data) and not message.value)
 
 
 def question(who: str) -> bytes:
@@ -104,6 +101,7 @@ class Kept(NamedTuple):
     topic: str
     stamp: Stamp
     payload: bytes
+    number: int  # of those that the router has entered
 
 
 Search = tuple[Filter, Iterator[Kept | None]]
@@ -123,7 +121,7 @@ class Table:
         self.octets = 0
         self._deleted: dict[bytes, Stamp] = {}  # by digest of the topic; the oldest first
 
-    def take(self, topic: str, stamp: Stamp, payload: bytes | None) -> None:
+    def take(self, topic: str, stamp: Stamp, payload: bytes | None, number: int = 0) -> None:
         """Enters a message, or (None) that its topic has none, unless what is known is later."""
         digest = digest_of(topic)
         known = self.topics.get(topic)
@@ -134,7 +132,7 @@ class Table:
         if known is not None:
             self.octets -= _octets_of(known)
         if payload is not None:
-            kept = Kept(topic, stamp, payload)
+            kept = Kept(topic, stamp, payload, number)
             self.topics.put(topic, kept)
             self.octets += _octets_of(kept)
             return
@@ -175,6 +173,7 @@ class RetainedMessages:
         self.due: dict[BaseSession, None] = {}  # whose searches go on in the next turn
         self._feed: RetainedFeed | None = None
         self._lives = 0
+        self.entered = 0  # messages, since the start
         self.receiver = RetainedReceiver()
 
     def begin(self, now: float) -> None:
@@ -225,7 +224,8 @@ class RetainedMessages:
                     for one in filters.values():
                         self._search(session, one)
             return
-        self.table.take(found.topic, found.stamp, None if found.empty else payload)
+        self.entered += 1
+        self.table.take(found.topic, found.stamp, None if found.empty else payload, self.entered)
 
     def send(self, session: BaseSession, one: Filter) -> None:
         """The client has subscribed: it gets what is retained, when that is known here."""
@@ -233,6 +233,14 @@ class RetainedMessages:
             self._search(session, one)
         elif self.address:
             self._waiting.setdefault(session, {})[one.options.topic_filter] = one
+
+    def covers(self, message: Received, filters: Filters) -> bool:
+        """Whether all filters of a session that match a message get it, or a later one of its topic, as what was
+        retained when they were subscribed."""
+        kept = self.table.topics.get(message.publish.topic) if message.stamp is not None else None
+        if kept is None or message.stamp is None or kept.stamp < message.stamp:
+            return False
+        return all(kept.number <= one.sees for one in filters.matching(kept.topic))
 
     def forget(self, session: BaseSession) -> None:
         """It is over, or at another router."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from mqtt import Connect, Reason
 from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Host, topics_of
 from router.mqtt.connection import Authenticate, MqttConnection
-from router.mqtt.filters import Filter
+from router.mqtt.conversion import Received
+from router.mqtt.filters import Filter, Filters
 from router.mqtt.holding import SESSION, octets_of_will
 from router.mqtt.lease import NAME
 from router.mqtt.messages import Messages
@@ -274,6 +275,12 @@ class Mqtt(BaseMqtt):
 
     def send_retained(self, session: Session, one: Filter) -> None:
         self.retained.send(session, one)
+
+    def entered(self) -> int:
+        return self.retained.entered
+
+    def is_covered(self, message: Received, filters: Filters) -> bool:
+        return self.retained.covers(message, filters)
 
     def forget(self, session: BaseSession) -> None:
         self.retained.forget(session)

@@ -381,6 +381,8 @@ class Session(BaseSession):
                     self.recount()
                     if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
                         retained.append(one)
+                        # a client that subscribes again is owed what has come for its first subscription
+                        one.sees = 0 if known else self.service.entered()
                     refusal = Reason(options.qos)
             reasons.append(refusal)
         texts = [options.topic_filter for options in packet.subscriptions]

@@ -189,6 +189,6 @@ def test_what_is_written_without_properties_is_what_is_read(size: int, qos: int)
     messages = Messages(TopicMap({"#": "all"}), border(), 1 << 20)
     publish = Publish("a/b", b"x" * size, qos, packet_id=qos)
     for _ in range(2):
-        (payload,) = messages.written([publish], "all", "p:mqtt", 1_000)
+        (payload,) = messages.written([publish], "all", "p:mqtt", 1_000, {})
         assert payload == to_message(publish, "p:mqtt", 1_000)
         assert messages.read(payload, 0, "all") == to_publish(payload, 0, "all")

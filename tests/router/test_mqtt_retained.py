@@ -141,6 +141,23 @@ def test_it_is_acknowledged_when_the_store_has_it(world: World, store: Store) ->
     assert publisher.take() == [Pubrec(7)]
 
 
+def test_what_is_retained_does_not_come_once_more_because_another_has_not_acknowledged_it(
+    world: World, store: Store
+) -> None:
+    slow, new = world.connect("slow"), world.connect("new")
+    subscribe(slow, "a")
+    publish(store, world.connect("p"), "a", b"x", 2)
+    (unanswered,) = slow.take()
+    assert isinstance(unanswered, Publish)
+    assert shown(subscribe(new, "a")) == [("a", b"x", 2, True)]
+    assert answer(new) == []
+    # What an earlier subscription to the same filter is owed comes beside what is retained.
+    assert shown(subscribe(slow, "a")) == [("a", b"x", 2, True)]
+    # What is published later, too: a newer message than that which was retained.
+    publish(store, world.connect("q"), "a", b"y", 2)
+    assert shown(answer(new)) == [("a", b"y", 2, False)]
+
+
 def test_an_empty_message_deletes_it_and_comes_itself(world: World, store: Store) -> None:
     publisher, subscriber = world.connect("p"), world.connect("s")
     publish(store, publisher, "a", b"x")
