@@ -52,6 +52,7 @@ class BaseCore:
         self.recovery = Recovering(config, life, self.members, wall_us)
         self.owner = Owner(name, log)
         self.kinds = Kinds(self)
+        self.members.apart = self.kinds.apart
         self.post = Post(name, self.members, self.kinds, send)
         self.roll_call = RollCall(self.members, self.publishers, self.post.send)
 

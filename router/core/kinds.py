@@ -10,7 +10,6 @@ Clients do not meet across such a border. So an address is not served to new one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from router.config import QueueTable, RouterConfig, is_queue, kinds_of
@@ -100,9 +99,9 @@ class Kinds:
     def told(self, sender: str, message: m.Queues) -> None:
         self._told[sender] = message.entries
 
-    def hello(self, sender: str, message: m.Hello, first: bool) -> Callable[[str], bool]:
+    def hello(self, sender: str, message: m.Hello, first: bool) -> None:
         """It has said what addresses are there; first: in this session. Who was apart is not, or the other way round
-        (protocol 16.13.2). Returns what says of an address whether the router has read only now what that is here."""
+        (protocol 16.13.2)."""
         core = self.core
         before = [(address, sender in self.apart(address.name)) for address in core.addresses.values()]
         former = self._others.get(sender, self.own)
@@ -126,7 +125,6 @@ class Kinds:
                 address.router_down(sender)
             elif was_apart and not is_apart:
                 address.router_up(sender)
-        return lambda address: any(is_queue(each.former, address) != is_queue(self.own, address) for each in done)
 
     def session_began(self) -> None:
         self._apart.clear()
@@ -198,16 +196,9 @@ class Kinds:
         return ""
 
     def _awaited(self, address: str) -> list[str]:
-        """Returns the routers that may know of clients there, and have not said so (protocol 16.13.5)."""
-        core, recovery_s = self.core, self.core.config.address(address).recovery_s
-        return sorted(
-            {
-                router
-                for change in self._of(address)
-                for router in change.unread
-                if router in core.members.up or core.now < change.at + recovery_s
-            }
-        )
+        """Returns the routers in session that may know of clients there, and have not said so (protocol 16.13.5)."""
+        up = self.core.members.up
+        return sorted({router for change in self._of(address) for router in change.unread if router in up})
 
     # ------------------------------------------------------------------------------------------------ files that change
 
@@ -246,6 +237,15 @@ class Kinds:
             if is_queue(table, attach.address) != is_queue(self.own, attach.address):
                 found.append((self.core.address(attach.address), f"{attach.container} {attach.name} is attaching"))
         return [(address, use) for address, use in found if use]
+
+    def unknown(self, table: QueueTable) -> list[str]:
+        """Returns the entries of which a file with this table makes something else, and which another router may have
+        served as that: who is there is not known here (protocol 16.13.7)."""
+        members, own = self.core.members, self.own
+        changed = [e.match for e in self.core.config.reachable if is_queue(table, e.match) != is_queue(own, e.match)]
+        if changed and members.missing(members.up):
+            return changed
+        return [e for e in changed if any(is_queue(each, e) != is_queue(own, e) for each in self._others.values())]
 
     def reconfigure(self) -> list[str]:
         """This router's file has changed. Where that changes what an address is, the router begins anew

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Final
 
 from router.core.messages import Hello
@@ -35,7 +35,7 @@ class Membership:
 
     __slots__ = (
         "_expected", "_gone", "_gone_for_good_at", "_hellos", "_name", "_own_file", "_resumed_at", "_settings_digest",
-        "began", "keeper", "peers", "speaks", "together_since", "up",
+        "apart", "began", "keeper", "peers", "speaks", "together_since", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, routers: Iterable[str], settings_digest: int, now: float) -> None:
@@ -51,6 +51,8 @@ class Membership:
         """Peer -> when we began the session: it has sent nothing in it before."""
         self.speaks: dict[str, int] = {}
         """Peer -> the version of the wire between routers in this session."""
+        self.apart: Callable[[str], Collection[str]] = _nobody
+        """Returns the routers in session that take an entry for something else (protocol 16.13)."""
         self.peers: tuple[str, ...] = ()  # the same, sorted
         self.together_since = NEVER
         """Since when every router of the topology file has been in session."""
@@ -152,7 +154,7 @@ class Membership:
         A router that has gone is awaited until those that were in session with it report its end. It may have told them
         what it did not tell us; their next HELLO contains that.
         """
-        lists = [said.up for said in self._hellos.values() if said.knows(match, self._settings_digest)]
+        lists = [said.up for said in self._who_know(match)]
         return sorted({router for up in lists for router, life in up if not self.has_said_hello(router, life)})
 
     def has_said_hello(self, router: str, incarnation: int) -> bool:
@@ -163,7 +165,13 @@ class Membership:
 
     def is_recovered_elsewhere(self, match: str) -> bool:
         """Says whether a router at which this entry is recovered has said HELLO to us (protocol 4.4)."""
-        return any(said.knows(match, self._settings_digest) for said in self._hellos.values())
+        return any(self._who_know(match))
+
+    def _who_know(self, match: str) -> Iterator[LatestHello]:
+        apart = self.apart(match)
+        for router, said in self._hellos.items():
+            if said.knows(match, self._settings_digest) and router not in apart:
+                yield said
 
     def not_known_recovered(self) -> list[str]:
         """Returns the routers in session at which not every address is known to be recovered (protocol 4.4)."""
@@ -182,3 +190,7 @@ class Membership:
         assert self._hellos.keys() <= self.up.keys(), "the HELLO of a session that is over"
         assert not self._hellos.keys() & self._gone.keys(), "gone, and in session"
         assert (self.together_since < NEVER) == (self._expected <= self.up.keys())
+
+
+def _nobody(match: str) -> Collection[str]:
+    return ()

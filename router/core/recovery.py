@@ -37,7 +37,7 @@ class RecoveryTimes:
         self._booted_at: float | None = None
         self._longest_s: dict[str, float] = {}  # by entry: the longest time that a file has asked for in this life
         self._entries: tuple[AddressConfig, ...] = ()
-        self._doubted: dict[str, float] = {}  # recovered before this process was suspended -> again at the latest
+        self._doubted: dict[str, float] = {}  # recovered before, and in doubt since -> again at the latest
         self.recovered: set[str] = set()
         self.reconfigure(config, config)
 
@@ -86,6 +86,12 @@ class RecoveryTimes:
         """What is recovered may be out of date. It is recovered again then, at the latest (protocol 4.6)."""
         self._doubted |= dict.fromkeys(self.recovered, until)
         self.recovered.clear()
+
+    def begin_anew(self, matches: Iterable[str], now: float) -> None:
+        """These entries are no longer recovered, as if the router had booted now (protocol 16.13.7)."""
+        for match in matches:
+            self.recovered.discard(match)
+            self._doubted[match] = now + self._longest_s[match]
 
     def recover(self, entries: Iterable[AddressConfig]) -> bool:
         """These are recovered now. Says whether any of them was not before."""

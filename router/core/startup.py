@@ -179,7 +179,7 @@ class Startup:
         core.roll_call.look()
         core.agenda.all_due(core.now)  # protocol 8.4: timeouts that wait for a complete network may start now
         self._declared(self.declarations.learn(sender, message, core.members.up))
-        begun_anew = core.kinds.hello(sender, message, first)
+        core.kinds.hello(sender, message, first)
         for publisher in message.publishers:
             if sender in core.kinds.apart(publisher.address):
                 continue
@@ -192,7 +192,7 @@ class Startup:
         for subscription in message.subscriptions:
             if sender in core.kinds.apart(subscription.address):
                 continue
-            if not self.recovery.is_recovered(subscription.address) or begun_anew(subscription.address):
+            if not self.recovery.is_recovered(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)
                 continue
             former = core.memory.former.named(subscription.address, subscription.name, subscription.born)
@@ -229,11 +229,14 @@ class Startup:
             self.core.address(name).subscriptions.declared_changed()
         self._update_established()
 
-    def reconfigure(self, former: RouterConfig, settings_digest: int, begun_anew: Iterable[str]) -> None:
+    def reconfigure(
+        self, former: RouterConfig, settings_digest: int, begun_anew: Iterable[str], unknown: Iterable[str]
+    ) -> None:
         """The topology file has changed (protocol 4.5, 12.6). Others are told. begun_anew: addresses that this router
-        has forgotten, as they are something else now."""
+        has forgotten, as they are something else now. unknown: entries of which it does not know who is there."""
         core = self.core
         self.times.reconfigure(former, core.config)
+        self.times.begin_anew(unknown, core.now)
         changed = self.declarations.reconfigure(core.config, settings_digest, core.members.up)
         declared = {each for each in begun_anew if self.declarations.subscriptions(each)}
         self._declared(sorted(declared.union(changed)))

@@ -70,19 +70,48 @@ def queue_at_a_router_that_follows_late(world: Worlds) -> None:
     s.finish()
 
 
+def _whose_only_router_dies(world: Worlds) -> Schedule:
+    """A is a queue, B a topic. S0 has m0 at A, which dies."""
+    s = _topics(world, "AB", [P()], [S("s0"), S("s1")]).step("part", "B").run()
+    _becomes_a_queue(s, "A").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@A").hold(("accept",))
+    return s.send("p0").step("heal").run().step("crash", "A")
+
+
+def _nobody_is_taken_before_s0(s: Schedule) -> None:
+    """A's next life knows nothing of S0. So both take neither S1 nor P before S0 has had its time to come back."""
+    s.run(place=(("s1", "B"), ("p0", "B"), ("s0", "A")))
+    assert not s.w.subscriber("s1").in_hand, "G2 s1 is given what s0 holds"
+    s.pass_time(SHORT.recovery_s + 1).run().release().run()
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_whose_only_router_dies(world: Worlds) -> None:
+    """Then B follows, and hears from A's next life."""
+    s = _becomes_a_queue(_whose_only_router_dies(world).run(), "B")
+    _nobody_is_taken_before_s0(s.step("restart", "A").run())
+
+
+def queue_whose_only_router_dies_unnoticed(world: Worlds) -> None:
+    """Then B follows, before it has seen that A is dead."""
+    s = _becomes_a_queue(_whose_only_router_dies(world), "B")
+    _nobody_is_taken_before_s0(s.step("restart", "A").run())
+
+
+def queue_whose_only_router_is_back_first(world: Worlds) -> None:
+    """A is back before B follows: B knows all of a topic, and nothing of the queue."""
+    s = _becomes_a_queue(_whose_only_router_dies(world).run().step("restart", "A").run(), "B").run()
+    _nobody_is_taken_before_s0(s)
+
+
 def queue_at_a_router_that_follows_alone(world: Worlds) -> None:
-    """The same, but C follows while it is cut off: nobody tells it of S0, so it takes neither S1 nor P."""
+    """The same, but C follows while it is cut off: nobody tells it of S0, so S1 and P wait there until somebody has."""
     s = _topics(world, "ABC", [P()], [S("s0"), S("s1")]).step("part", "C").run()
     _becomes_a_queue(s, "AB").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").hold(("accept",))
     s.send("p0").run()
-    _becomes_a_queue(s, "C")
-    told = _tries(s, "s1", "C")
-    s.lose("p0").run()
-    _tries(s, "p0", "C")
-    s.run()
+    _becomes_a_queue(s, "C").lose("p0").run(place=(("s1", "C"), ("p0", "C")))
     assert not s.w.subscriber("s1").in_hand, "G2 s1 is given what s0 holds"
-    assert told == DETACH_FORCED
-    s.release().step("heal").run().attach("p0@A").run()
+    s.release().step("heal").run()
     assert s.accepted("s0") == {M0}
     s.finish()
 
