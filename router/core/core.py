@@ -44,6 +44,7 @@ from router.reporting import NO_LOG, Log
 from router.versions import SPOKEN
 
 NEVER_BEFORE: Final = float("-inf")
+CLOCKS_DIFFER_US: Final = 10_000_000  # more than a message between routers is on its way
 
 
 class Core(BaseCore):
@@ -291,6 +292,8 @@ class Core(BaseCore):
         if version >= m.since(m.Suspected):
             for suspected in self.owner.suspects():
                 self.post.send(peer, suspected)
+        if self.config.mqtt_topics and version >= m.since(m.Clock):
+            self.post.send(peer, m.Clock(self.clock_us()))
         for address in list(self.addresses.values()):
             if peer not in self.kinds.apart(address.name):
                 address.router_up(peer)
@@ -421,6 +424,9 @@ class Core(BaseCore):
         if isinstance(message, m.Suspected):
             self.owner.suspected(message)
             return
+        if isinstance(message, m.Clock):
+            self._clock_told(sender, message)
+            return
         if isinstance(message, m.RouterMessage):
             self.roll_call.handlers[type(message)](sender, message)
             return
@@ -435,6 +441,13 @@ class Core(BaseCore):
             handler(sender, message)
         else:
             address.handle(sender, message)
+
+    def _clock_told(self, sender: str, message: m.Clock) -> None:
+        ahead_us = message.now_us - self.clock_us()
+        self.members.clocks[sender] = ahead_us
+        if abs(ahead_us) > CLOCKS_DIFFER_US:
+            text = "the clock of router {peer} is {ahead_s} s ahead of ours: set both by NTP"
+            self.owner.log.warning("clocks_differ", text, peer=sender, ahead_s=round(ahead_us / 1e6, 1))
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 

@@ -138,6 +138,14 @@ class Suspected:
 
 
 @dataclass(slots=True)
+class Clock:
+    """The sender's wall clock, in microseconds (protocol 3.4.7)."""
+
+    since: ClassVar[int] = 5
+    now_us: int
+
+
+@dataclass(slots=True)
 class Draining:
     """The sender sends its clients away, or takes clients again (protocol 8.8)."""
 
@@ -609,7 +617,7 @@ AddressMessage = (
     | Told
 )
 RouterMessage = Draining | Call | Called
-Message = Hello | Queues | Suspected | RouterMessage | Ask | Answer | AddressMessage
+Message = Hello | Queues | Suspected | Clock | RouterMessage | Ask | Answer | AddressMessage
 
 
 def since(cls: type[Message]) -> int:

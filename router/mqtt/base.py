@@ -212,7 +212,7 @@ class BaseMqtt:
         self.core = host.core
         self.topics = topics_of(host.config)
         self.filters = FilterIndex(self.room)
-        self.messages = Messages(self.topics, host.border, self.room)
+        self.messages = Messages(self.topics, host.border, self.room, host.core.name)
         self.sessions: dict[str, Any] = {}
         self.draining = False
         self.longest_name = LONGEST_NAME
@@ -342,6 +342,10 @@ class BaseMqtt:
         """A number for an attach that is above all that this router has given, and above what is known."""
         self._last_epoch = max(self.core.clock_us(), self._last_epoch + 1, above + 1)
         return self._last_epoch
+
+    def time_ms(self, router: str = "") -> int:
+        """Returns what the clock of a router says now, as far as that is known; else what ours says."""
+        return (self.core.clock_us() + self.core.members.clocks.get(router, 0)) // 1000
 
     def stamp(self) -> Stamp:
         """Returns what tells which of two messages of a topic is retained: the later one."""

@@ -25,6 +25,7 @@ CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
 USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
 QOS: Final = Symbol("x-opt-mqtt-qos")
 RETAIN: Final = Symbol("x-opt-mqtt-retain")
+EXPIRES_BY: Final = Symbol("x-opt-mqtt-expires-by")
 STAMP: Final = Symbol("x-opt-mqtt-retained-at")
 PUBLISHER: Final = Symbol(PUBLISHER_ANNOTATION)
 LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
@@ -53,16 +54,19 @@ class Received(NamedTuple):
     most_qos: int  # it was published with it, and nobody gets it with a higher one
     expires_ms: int | None  # by the clock of its publisher; None: it does not say
     stamp: Stamp | None = None  # of one that is retained
+    router: str = ""  # by whose clock it expires; empty: that is not known
 
     def left(self, now_ms: int) -> Publish | None:
-        """Returns it with what is left of its expiry; None: it has expired [MQTT-3.3.2-5, 3.3.2-6]."""
+        """Returns it with what is left of its expiry at this time of its router's clock; None: it has expired
+        [MQTT-3.3.2-5, 3.3.2-6]."""
         if self.expires_ms is None:
             return self.publish
         left_s = math.ceil((self.expires_ms - now_ms) / 1000)
         if left_s <= 0:
             return None
         publish = self.publish
-        return replace(publish, properties=publish.properties._replace(message_expiry_s=min(left_s, LONGEST_EXPIRY_S)))
+        most_s = publish.properties.message_expiry_s or LONGEST_EXPIRY_S
+        return replace(publish, properties=publish.properties._replace(message_expiry_s=min(left_s, most_s)))
 
 
 def to_message(
@@ -70,6 +74,7 @@ def to_message(
     publisher: str | None = None,
     now_ms: int | None = None,
     *,
+    router: str = "",
     stamp: Stamp | None = None,
 ) -> bytes:
     """Returns the payload of the transfer that stands for this PUBLISH.
@@ -78,6 +83,7 @@ def to_message(
         publish: What the client has sent.
         publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
+        router: Whose time that is.
         stamp: Of one that is retained: which of two is the later one.
     """
     given = publish.properties
@@ -88,6 +94,8 @@ def to_message(
     annotations: dict[Any, Any] = {}
     if publisher is not None:
         annotations[PUBLISHER] = publisher
+    if expiry_ms is not None and now_ms is not None and router:
+        annotations[EXPIRES_BY] = router
     if publish.qos != 2:
         annotations[QOS] = UByte(publish.qos)
     if publish.retain:
@@ -165,7 +173,14 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
         ),
     )
     qos = _zero_or_one(annotations.get(QOS))
-    return Received(publish, 2 if qos is None else qos, properties.absolute_expiry_time, stamp_of(annotations))
+    by = annotations.get(EXPIRES_BY)
+    return Received(
+        publish,
+        2 if qos is None else qos,
+        properties.absolute_expiry_time,
+        stamp_of(annotations),
+        by if isinstance(by, str) else "",
+    )
 
 
 def stamp_of(annotations: Mapping[Any, Any]) -> Stamp | None:

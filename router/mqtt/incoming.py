@@ -87,7 +87,7 @@ class IncomingMessages:
     def written(self, address: str, packets: list[Publish]) -> list[Written]:
         """The messages that stand for them, by address: before anything of the core is changed."""
         service = self.session.service
-        now_ms, write, retained = service.core.clock_us() // 1000, service.messages.written, service.topics.retained
+        now_ms, write, retained = service.time_ms(), service.messages.written, service.topics.retained
         found: list[Written] = []
         stamps: dict[int, Stamp] = {}  # of packets by number
         if retained:

@@ -27,11 +27,12 @@ NO_OCTETS: Final = encode_value(b"")
 class Messages:
     """One router's."""
 
-    __slots__ = ("_border", "_heads", "_read", "topics")
+    __slots__ = ("_border", "_heads", "_read", "_router", "topics")
 
-    def __init__(self, topics: TopicMap, border: Border, room: int) -> None:
+    def __init__(self, topics: TopicMap, border: Border, room: int, router: str = "") -> None:
         """room: octets of heads; READ_SHARE times that for messages."""
         self.topics = topics
+        self._router = router
         self._border = border
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
         self._read: Remembered[int, tuple[bytes, str, Received | Unfit]] = Remembered(READ_SHARE * room)
@@ -51,7 +52,7 @@ class Messages:
         found: list[bytes] = []
         for i, each in enumerate(packets):
             if each.properties != NO_PROPERTIES or each.retain or i in stamps:
-                found.append(to_message(each, publisher, now_ms, stamp=stamps.get(i)))
+                found.append(to_message(each, publisher, now_ms, router=self._router, stamp=stamps.get(i)))
                 continue
             key = each.topic, publisher, each.qos
             head = self._heads.answers.get(key)

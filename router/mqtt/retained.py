@@ -283,7 +283,7 @@ class RetainedMessages:
         if address is None or address not in one.addresses:
             return
         message = service.messages.read(kept.payload, 0, address)
-        publish = message.left(service.core.clock_us() // 1000) if not isinstance(message, Unfit) else None
+        publish = message.left(service.time_ms(message.router)) if not isinstance(message, Unfit) else None
         if publish is None or isinstance(message, Unfit):
             return
         found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)

@@ -77,7 +77,7 @@ class Mqtt(BaseMqtt):
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, topics_of(self.config)
-        self.messages = Messages(self.topics, self.border, self.room)
+        self.messages = Messages(self.topics, self.border, self.room, self.core.name)
         self.core.owner.shares = Sharing(self.core, self.topics, self.messages, self.border, self.room)
         for address in list(self.core.addresses.values()):
             address.records.feeds.reconfigured()

@@ -89,7 +89,7 @@ class MqttSubscriber(Receiver):
         message = service.messages.read(payload, message_format, self.attach.address)
         if isinstance(message, Unfit):
             return Outcome.REJECTED
-        publish = message.left(session.core.clock_us() // 1000)
+        publish = message.left(service.time_ms(message.router))
         if self.shares:
             found = session.filters.shared(self.attach.address)
         else:

@@ -26,6 +26,7 @@ from router.core.messages import (
     Browsed,
     Call,
     Called,
+    Clock,
     Credit,
     Declaration,
     DeclaredAddress,
@@ -396,6 +397,7 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Told, _NAME, _TERM),
     _of_a_router(Queues, _QUEUE_TABLE),
     _of_a_router(Suspected, _BINARY, _STRING, _SECONDS),
+    _of_a_router(Clock, _U64),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _WITH_PAYLOADS: Final = [

@@ -131,6 +131,16 @@ def test_time_that_a_message_has_waited_is_taken_from_its_expiry() -> None:
     assert [each and each.properties.message_expiry_s for each in left] == [3, 2, None]
 
 
+def test_what_is_left_is_at_most_what_was_published_whatever_the_clocks_say() -> None:
+    payload = to_message(Publish("a", properties=Properties(message_expiry_s=3)), now_ms=1_000, router="r")
+    received = to_publish(payload, 0, "topic")
+    assert isinstance(received, Received)
+    assert received.router == "r"
+    left = received.left(0)
+    assert left is not None
+    assert left.properties.message_expiry_s == 3
+
+
 def test_message_without_a_clock_keeps_its_ttl() -> None:
     assert converted(Message(b"", header=Header(ttl=2500))).properties.message_expiry_s == 3
 

@@ -30,13 +30,15 @@ from mqtt import (
     Unsubscribe,
     Will,
 )
-from router.config import AddressConfig, Limits
+from router.config import AddressConfig, Life, Limits, RouterConfig
 from router.core.ports import SubscriberAnswer
 from router.mqtt.kept import KeptSubscriber
 from router.mqtt.outgoing import QUESTION, UPPER, identifier_of
 from router.mqtt.session import Session
 from router.policies import Policy
-from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe, texts
+from router.router import Router
+from tests.router.borders import Told
+from tests.router.mqtt_clients import LASTING, WALL_US, Client, World, answer, subscribe, texts
 
 P = TypeVar("P")
 
@@ -864,3 +866,27 @@ def test_connection_without_output_has_no_buffers(world: World) -> None:
     client = world.connect("c")
     client.send(Disconnect())
     assert not client.connection.buffers_to_send()
+
+
+def test_an_expiry_is_counted_by_the_clock_of_the_router_that_took_the_message() -> None:
+    """Protocol 3.4.7: b's clock is an hour ahead of a's; what b has taken for 60 s has 60 s left at a, not an hour."""
+    hour_us, warned = 3_600_000_000, []
+
+    class Noting(Told):
+        def warning(self, event: str, text: str, /, **fields: object) -> None:  # type: ignore[override]
+            warned.append((event, fields))
+
+    config = {"mqtt_topics": (("#", "all"),)}
+    a = Router(RouterConfig("a", ("a", "b"), **config), Life(1, 0.0, True), wall_us=lambda: WALL_US, log=Noting())
+    b = Router(RouterConfig("b", ("a", "b"), **config), Life(1, 0.0, True), wall_us=lambda: WALL_US + hour_us)
+    b.peer_up("a", 0.0)
+    a.peer_up("b", 0.0)
+    for _, message in b.take_messages():
+        a.peer_message("b", message, 0.0)
+    assert (a.mqtt.time_ms("b") - a.mqtt.time_ms()) * 1_000 == hour_us
+    packet = Publish("x", b"m", properties=Properties(message_expiry_s=60))
+    (payload,) = b.mqtt.messages.written([packet], "all", "p:mqtt", b.mqtt.time_ms(), {})
+    received = a.mqtt.messages.read(payload, 0, "all")
+    left = received.left(a.mqtt.time_ms(received.router))
+    assert left.properties.message_expiry_s == 60
+    assert ("clocks_differ", {"peer": "b", "ahead_s": 3_600.0}) in warned
