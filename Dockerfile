@@ -1,13 +1,18 @@
-# The image of a router: `make image`, or `make wheel` and then `docker build -t onceway .`
-# BASE may be any image with python3 3.11 or newer, its venv module, and useradd.
+# The image of a router: `make image`, or `docker build -t onceway .`
+# BASE may be any image of Debian's family with python3 3.11 or newer and its venv module.
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
-COPY requirements.lock dist/onceway-*-py3-none-any.whl /wheel/
+# What modules are compiled with, for this Python; python3-dev where it is Debian's own.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && if python3 -c 'import os, sys, sysconfig; sys.exit(os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; \
+       then apt-get install --yes --no-install-recommends python3-dev; fi
+COPY . /src
 # pip has done its work then.
 RUN python3 -m venv /opt/onceway \
-    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /wheel/requirements.lock \
-    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /wheel/*.whl \
+    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /src/requirements.lock \
+    && ONCEWAY_COMPILED=1 /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /src \
     && /opt/onceway/bin/pip uninstall --yes --quiet pip
 
 FROM ${BASE}

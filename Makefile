@@ -9,7 +9,7 @@ SEEDS ?= 0-99999
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image lock audit clean venv runtime tools fuzz interop
+.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel image lock audit clean venv runtime tools fuzz interop
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,12 +62,16 @@ bench: tools ## CPU per delivery and latency beside other brokers, as tables (be
 docs: tools ## the documentation as a site in site/, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-wheel: venv $(TOOLS)/python ## dist/onceway-*-py3-none-any.whl, and beside it what it needs, as CycloneDX (.cdx.json)
+wheel: venv $(TOOLS)/python ## dist: wheels with compiled modules (for this Python and machine) and of sources; what they need, as CycloneDX
 	@rm -rf dist build/lib
-	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	@why=$$($(BIN)/python -c 'import setup; print(setup.lacking())'); \
+		if [ -n "$$why" ]; then echo "no compiled modules: $$why"; else \
+		echo "compiling, some minutes (ONCEWAY_COMPILED=0 does without)" && $(BIN)/python -m pip wheel -q --no-deps -w dist .; fi
+	@rm -rf build/lib && ONCEWAY_COMPILED=0 $(BIN)/python -m pip wheel -q --no-deps -w dist .
 	@$(TOOLS)/python -m pip install -q cyclonedx-bom
 	@$(TOOLS)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --validate \
 		-o $$(ls dist/onceway-*-py3-none-any.whl | sed 's/-py3.*/.cdx.json/') 2>/dev/null
+	@ls dist
 
 # Programs about packages, apart from what is tested.
 $(TOOLS)/python: | venv
@@ -82,14 +86,11 @@ lock: $(TOOLS)/python ## requirements.lock: what a wheel needs to run, each with
 audit: venv ## known vulnerabilities of what requirements.lock names (asks pypi.org)
 	@scripts/audit.sh
 
-wheel-compiled: venv ## the same with compiled modules, for this Python and this kind of machine: half the CPU (wants a C compiler)
-	@ONCEWAY_COMPILED=1 $(BIN)/python -m pip wheel -q --no-deps -w dist .
-
 compiled: tools ## the tests of the engine, routers and networks, and random schedules, with compiled modules
 	@scripts/compiled.sh $(ARGS)
 
-image: wheel ## the image of a router, onceway:VERSION (DOCKER=podman uses podman)
-	@$${DOCKER:-docker} build --tag onceway:$$(basename dist/*.whl | cut -d- -f2) .
+image: ## the image of a router, onceway:VERSION, with modules compiled for its Python (DOCKER=podman uses podman)
+	@$${DOCKER:-docker} build --tag onceway:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) .
 
 clean: ## back to a clean clone
 	@rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tests/interop/node_modules

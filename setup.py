@@ -1,14 +1,25 @@
-"""Compiles the engine, the codec of MQTT, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it,
-and what carries their bytes.
+"""Builds the wheel. Where a C compiler is there, mypyc compiles the engine, the codec of MQTT, the router, the network
+and what carries their bytes. Elsewhere, and for editable installs, the sources are taken as they are.
 
-All else about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
+It is the backend that pyproject.toml names (PEP 517), and the `setup.py` that setuptools runs for it.
+ONCEWAY_COMPILED=0 compiles nothing; with ONCEWAY_COMPILED=1 it is an error where nothing can be compiled. All else
+about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
 """
 
+from __future__ import annotations
+
 import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
-
+MYPY = "mypy>=1.11,<3"
+# Types are `make check`'s to judge: what the sources import need not be there to compile them.
+OPTIONS = ("--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
 PACKAGES = ("amqp10", "interrouter", "mqtt", "router")
 CARRIERS = {
     "onceway/serve/clients.py",
@@ -58,16 +69,74 @@ def modules() -> list[str]:
     ]
 
 
-if __name__ != "__main__":
-    pass  # tests/test_compiled.py asks for the modules
-elif not os.environ.get("ONCEWAY_COMPILED"):
-    setup()
-else:
-    try:
-        from mypyc.build import mypycify
-    except ImportError:  # pip asks for what the build needs first, and installs it before it builds
-        setup(setup_requires=["mypy>=1.11,<3"])
-    else:
-        # a file for each module: gcc would take gigabytes for one of them all
-        compiled = mypycify(modules(), opt_level="2", debug_level="0", multi_file=True)
-        setup(setup_requires=["mypy>=1.11,<3"], ext_modules=compiled)
+def lacking() -> str:
+    """Why nothing is compiled here, and the remedy; empty if it is."""
+    if os.environ.get("ONCEWAY_COMPILED") == "0":
+        return "ONCEWAY_COMPILED=0 asks for none"
+    if sys.implementation.name != "cpython":
+        return f"mypyc compiles for CPython, and this is {sys.implementation.name}"
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler {compiler} (Debian: apt-get install gcc libc6-dev)"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "there is no Python.h (Debian: apt-get install python3-dev)"
+    return ""
+
+
+# -- the backend; what is not here is setuptools'
+
+
+def __getattr__(name: str) -> Any:
+    from setuptools import build_meta
+
+    return getattr(build_meta, name)
+
+
+def get_requires_for_build_wheel(config_settings: Any = None) -> Sequence[str]:
+    return () if lacking() else (MYPY,)
+
+
+def build_wheel(directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    from setuptools import build_meta
+
+    why = lacking()
+    if why and os.environ.get("ONCEWAY_COMPILED") == "1":
+        sys.exit(f"ONCEWAY_COMPILED=1, and nothing can be compiled: {why}")
+    os.environ["ONCEWAY_COMPILED"] = "0" if why else "1"
+    return build_meta.build_wheel(directory, config_settings, metadata_directory)
+
+
+# -- setup.py
+
+
+def set_up() -> None:
+    from setuptools import setup
+
+    if os.environ.get("ONCEWAY_COMPILED") != "1" or not {"bdist_wheel", "build_ext"}.intersection(sys.argv):
+        setup()
+        return
+    from mypyc.build import mypycify
+    from setuptools.command.build_ext import build_ext
+
+    class SideBySide(build_ext):  # type: ignore[misc]
+        """A module has a file of C, and each processor compiles one at a time."""
+
+        def build_extensions(self) -> None:
+            one = self.compiler.compile
+
+            def compiled(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                    return [
+                        made for each in pool.map(lambda source: one([source], **options), sources) for made in each
+                    ]
+
+            self.compiler.compile = compiled
+            super().build_extensions()
+
+    # a file for each module: gcc would take gigabytes for one of them all
+    extensions = mypycify([*OPTIONS, *modules()], opt_level="2", debug_level="0", multi_file=True)
+    setup(ext_modules=extensions, cmdclass={"build_ext": SideBySide})
+
+
+if __name__ == "__main__":
+    set_up()

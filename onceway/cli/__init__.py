@@ -78,12 +78,9 @@ def _added() -> dict[str, EntryPoint]:
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from onceway.base.program import program
 
-        import router.router
-
-        build = "pure Python" if router.router.__file__.endswith(".py") else "compiled"
-        click.echo(f"onceway {version('onceway')} ({build})")
+        click.echo(program())
         ctx.exit()
 
 

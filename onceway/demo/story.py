@@ -20,6 +20,7 @@ from rich.table import Table
 
 from onceway import topology
 from onceway.base import logs, waits
+from onceway.base.program import is_compiled, program
 from onceway.demo.applications import Reach, publish, subscribe
 from onceway.demo.lake import Lake, LakeFailed
 from onceway.demo.lake_audit import Audit
@@ -124,6 +125,7 @@ class Story:
         unknown = [name for name in self.plan.kill if name not in shipped.routers]
         if unknown:
             raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(shipped.routers)}")
+        self.say(program() if is_compiled() else f"{program()}: quick to install; `make wheel` compiles it")
         if self.plan.secure:
             self.secure = Secure(self.directory / "pki", "mutual", list(shipped.routers), [*PUBLISHERS, *SUBSCRIBERS])
             await waits.OPENSSL(asyncio.to_thread(self.secure.make))

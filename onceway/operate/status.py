@@ -132,7 +132,7 @@ def summarize(raw: Mapping[str, Any], sums: Sums, age_s: float | None) -> Docume
     age_s None: they have not been made yet, and are zero."""
     state, reason = state_of(raw)
     return {
-        **{key: raw[key] for key in ("name", "network", "pid", "incarnation", "uptime_s") if key in raw},
+        **{key: raw[key] for key in ("name", "network", "program", "pid", "incarnation", "uptime_s") if key in raw},
         "state": state,
         "recovering_s": raw.get("recovering_s"),
         "reason": reason,

@@ -29,6 +29,7 @@ from onceway.access.authentication import Authentication, groups_of, logins_of, 
 from onceway.access.network_key import read_trunk_key
 from onceway.base import waits
 from onceway.base.descriptors import Descriptors
+from onceway.base.program import program
 from onceway.serve.clients import ClientCarrier
 from onceway.serve.listening import Listening
 from onceway.serve.neighbours import NeighbourCarrier, Neighbours
@@ -290,6 +291,7 @@ class RouterServer:
             "in_hand": self.in_hand,
             "certificates": self._certificates(),
             "authentication": dict(own.guesses.counts) if own is not None else {},
+            "program": program(),
             "pid": os.getpid(),
             "incarnation": f"{core.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatch
-from importlib.metadata import version
+import tomllib
 from pathlib import Path
 
 from onceway.render import USER
@@ -48,9 +47,9 @@ def test_the_image_is_that_of_the_rendered_files() -> None:
 
 
 def test_the_image_holds_the_versions_of_the_lock_and_no_others() -> None:
-    (run,) = (rest for name, rest in stages()[0] if name == "RUN")
-    installs = [step for step in run.split(" && ") if "pip install" in step]
-    assert ["--require-hashes -r /wheel/requirements.lock" in installs[0], "--no-deps" in installs[1]] == [True, True]
+    runs = " && ".join(rest for name, rest in stages()[0] if name == "RUN")
+    installs = [step for step in runs.split(" && ") if "pip install" in step]
+    assert ["--require-hashes -r /src/requirements.lock" in installs[0], "--no-deps" in installs[1]] == [True, True]
     assert len(installs) == 2
 
 
@@ -60,7 +59,12 @@ def test_the_image_says_how_it_is_asked_and_stopped() -> None:
     assert "ONCEWAY_STATUS=http://127.0.0.1:8671" in last("ENV")
 
 
-def test_only_the_wheel_and_its_lock_go_into_the_build() -> None:
-    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
-    assert rules == ["*", "!dist/onceway-*-py3-none-any.whl", "!requirements.lock"]
-    assert fnmatch(f"dist/onceway-{version('onceway')}-py3-none-any.whl", rules[1].removeprefix("!"))
+def test_what_a_wheel_is_made_from_and_its_lock_go_into_the_build_and_nothing_else() -> None:
+    first, *rules, last = (ROOT / ".dockerignore").read_text().splitlines()[1:]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {name.partition(".")[0] for name in project["tool"]["setuptools"]["packages"]}
+    folders |= {folder.partition("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
+    files = {"pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICENSE"}
+    assert (first, last) == ("*", "**/__pycache__")
+    assert {rule.removeprefix("!") for rule in rules} == folders | files
+    assert project["project"]["readme"] in files

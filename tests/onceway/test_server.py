@@ -20,6 +20,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from onceway import topology
+from onceway.base.program import program
 from onceway.serve.neighbours import NeighbourCarrier
 from onceway.serve.server import DRAIN_S, MOST_READS, RouterServer
 from onceway.serve.sweeping import ALONE_S, SWEPT
@@ -272,8 +273,7 @@ async def test_status_names_the_router_its_peers_and_its_addresses() -> None:
         status = a.status()
         assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
         assert int(status["incarnation"], 16) == a.router.core.incarnation
-        assert status["established"]
-        assert status["drain"] is None
+        assert (status["established"], status["drain"], status["program"]) == (True, None, program())
 
 
 class Quiet:

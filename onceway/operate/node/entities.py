@@ -45,9 +45,9 @@ PAUSE: Final = 64  # owners, or parts, that are looked at in a piece
 PREFIX: Final = "onceway."
 ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "router": (
-        "network", "state", "reason", "pid", "incarnation", "uptime_s", "routers", "paths", "connections", "publishers",
-        "subscribers", "addresses_known", "payload_bytes", "received", "delivered", "accepted", "rejected", "released",
-        "refused", "most_connections",
+        "network", "state", "reason", "program", "pid", "incarnation", "uptime_s", "routers", "paths", "connections",
+        "publishers", "subscribers", "addresses_known", "payload_bytes", "received", "delivered", "accepted",
+        "rejected", "released", "refused", "most_connections",
     ),
     "listener": ("scheme", "host", "port", "tls"),
     "neighbour": ("cost", "up", "host", "port", "trunk", "failure"),
