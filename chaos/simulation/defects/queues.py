@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
@@ -14,7 +15,7 @@ from router.core.publisher import Publisher
 from router.core.queue.assigning import ConsumerGrant
 from router.core.queue.browsing import Browsing
 from router.core.queue.credit import Credit
-from router.core.queue.departed import Departed
+from router.core.queue.departed import NOBODY, Departed
 from router.core.queue.distribution import QueueDistribution
 from router.core.queue.doubts import Doubt, Doubts
 from router.core.queue.expiring import Expiring
@@ -98,6 +99,13 @@ def hear_nothing_of_what_is_doubted(self: QueueDistribution, sender: str, messag
     self.doubted = doubted
 
 
+def hear_nothing_of_what_is_done(self: QueueDistribution, sender: str, message: Hold) -> None:
+    publisher = self.address.attached.claimed.get(message.publisher)
+    records = self._by_tag(publisher) if publisher is not None and message.name != NOBODY else {}
+    tags = [tag for tag in message.tags if tag not in records or records[tag][0] in self.undone]
+    ON_HOLD(self, sender, replace(message, tags=tags))
+
+
 ASSIGN = QueueDistribution.assign
 ON_HOLD = QueueDistribution.on_hold
 HEARD_ALL = QueueDistribution.heard_all
@@ -117,6 +125,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_is_away": ([(QueueDistribution, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Departed, "take_over", always([]))], "G2"),
     "queue_accepted_in_its_map_and_left": ([(Departed, "take_over", tell_only_of_what_is_bound_to_nothing)], "G2"),
+    "queue_held_and_done_when_it_is_heard": ([(QueueDistribution, "on_hold", hear_nothing_of_what_is_done)], "G4"),
+    "queue_held_and_settled_when_it_is_heard": ([(QueueDistribution, "_say_settled", say_nothing)], "G4"),
     "queue_attach_that_is_read_late": ([(Credit, "is_unproven", always(False))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueDistribution, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueDistribution, "may_assign", always(True))], "G2"),

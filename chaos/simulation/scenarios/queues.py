@@ -134,6 +134,34 @@ def queue_accepted_in_its_map_and_left(world: Worlds) -> None:
     s.finish()
 
 
+def _done_before_it_is_heard(world: Worlds) -> Schedule:
+    """s0 accepts m0 at B while P is away. P comes to B, and s0 goes to A, of which B asks what s0 holds. Before it
+    hears that, P sends m0 again: B knows that it is accepted. A has yet to learn which delivery that settles."""
+    s = Schedule(world("AB", [P("p0", MEMORY)], [S("s0")], address=QUEUE)).up("s0@B", "p0@A").hold(("accept",))
+    s.send("p0").run().lose("p0").run().release().step("accept", "s0", 0).run()
+    s.step("connect", "p0", "B").run(until=lambda: "PubAck" in s.waiting("B", "A"))
+    s.hold(("r2c", s.cid("p0"))).run().lose("s0").run().hold(s.next_is("Hold")).attach("s0@A")
+    return s.hold(("settle",)).release(("r2c", s.cid("p0"))).run()
+
+
+def _is_settled(s: Schedule) -> None:
+    assert not s.w.subscriber("s0").unsettled, "G4 m0 is settled, and s0 is not told"
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_held_and_done_when_it_is_heard(world: Worlds) -> None:
+    """Then B hears it, and P settles."""
+    s = _done_before_it_is_heard(world)
+    s.holds = [("settle",)]
+    _is_settled(s.run().release().run())
+
+
+def queue_held_and_settled_when_it_is_heard(world: Worlds) -> None:
+    """P settles before B hears it."""
+    _is_settled(_done_before_it_is_heard(world).release(("settle",)).run().release().run())
+
+
 def queue_attach_that_is_read_late(world: Worlds) -> None:
     """s0, which brings no epochs, has m0 in hand at A. B reads an attach of an earlier connection of it, with an empty
     map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map."""

@@ -84,8 +84,7 @@ class QueueDistribution(Distribution):
         heard = message.name != NOBODY and not message.unproven
         if heard:
             doubt.hear(entry)
-        asked = message.declined or (message.tags and (self.repeated or entry.owed or message.name == NOBODY))
-        records = self._by_tag(publisher) if asked else {}
+        records = self._by_tag(publisher) if message.tags or message.declined else {}
         named = IntervalSet()
         over: list[bytes] = []
         for tag in message.tags:
@@ -116,9 +115,13 @@ class QueueDistribution(Distribution):
             doubt.unproven[entry] = entry.term
         elif heard:
             self._let_go(publisher, entry, named)
-        if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
-            name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
-            self.core.post.send_to(sender, m.SettleTags(name, publisher_id, term, over))
+        if over:
+            self._say_settled(sender, publisher, over)
+
+    def _say_settled(self, router: str, publisher: Publisher, tags: list[bytes]) -> None:
+        """These have been settled since PUB or SYNC has asked for them (protocol 16.4)."""
+        name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
+        self.core.post.send_to(router, m.SettleTags(name, publisher_id, term, tags))
 
     def _pass_over(
         self, publisher: Publisher, name: m.SubscriptionName, term: Term, position: int, message_format: int
