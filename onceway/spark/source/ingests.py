@@ -141,10 +141,10 @@ class Ingests:
             one.wait(waits.INGEST_END.s)
             self._ingests.remove(one)
 
-    def recovered(self, slot: int) -> bool:
-        """The slot's log is complete: recovered by its ingest, or no ingest writes it."""
+    def recovered(self, slot: int) -> int | None:
+        """Where the slot's log ended when its first ingest had recovered it, or ends if it has none; None: not yet."""
         ingest = self._slots.get(slot)
-        return ingest is None or slot in ingest.up
+        return self._wal.slot(slot).end() if ingest is None else ingest.recovered.get(slot)
 
     def check(self) -> None:
         """Raises IngestFailed if one of them cannot continue."""
@@ -275,6 +275,7 @@ class IngestProcess:
     ) -> None:
         self.slots = tuple(slots)
         self.up: dict[int, int] = {}  # slot -> end of the log when it was recovered
+        self.recovered: dict[int, int] = {}  # the same of the first process
         self.drained: tuple[int, dict[int, int]] = (0, {})
         self.changed = False  # the number of partitions
         self.restarts = 0
@@ -421,6 +422,7 @@ class IngestProcess:
             match line:
                 case {"up": slot, "end": end}:
                     self.up[slot] = end
+                    self.recovered.setdefault(slot, end)
                     # from now on it waits for a network that is down: the options were right once
                     self._config["connect_timeout_s"] = None
                 case {"changed": changed}:
