@@ -92,6 +92,7 @@ def test_available_now_receives_what_is_waiting_and_no_more(network: LiveNetwork
     publishing = left_waiting(network["a"], "waiting", bodies(500))
     again = orders.start()
     again.freeze()
+    assert again.report()["accepted"] == 500
     end, values = batch(again)
     publishing.join()
     assert values == bodies(500)
@@ -133,13 +134,30 @@ def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, 
     assert states == ["receiving"] * len(states)
 
 
+def test_available_now_has_an_end_while_a_publisher_goes_on(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("steady", subscription="steady")
+    first = orders.start()
+    first.freeze()
+    publishing = Publishing(network.urls(), "steady", bodies(20_000), pace_s=0.05)  # for 10 s at least
+    log = first.wal.slot(0)
+    wait_until(lambda: log.end() > 100, "some rows are there", WITHIN_S)
+    there = log.end()
+    first.freeze()
+    assert not publishing.over
+    end, values = batch(first)
+    assert there <= len(values) < 20_000
+    publishing.join()
+    assert log.end() == 20_000
+    assert first.latest(end, limited=False) == end
+
+
 def test_an_ingest_that_is_being_started_again_says_so_in_the_progress(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceway.spark.source.ingests.AGAIN_AFTER_S", 3600.0)
     stream = source("progress").start()
     Publishing(network.urls(), "progress", bodies(10)).join()
-    wait_until(lambda: stream.report()["accepted"] == 10, "the ingest has said that it accepted them")
+    wait_until(lambda: stream.report()["accepted"] == 10, "they are in the log")
     process(stream).kill()
     wait_until(lambda: stream.report()["state"] == "restarting", "its death is seen")
     report = stream.report()
