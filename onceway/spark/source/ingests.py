@@ -212,7 +212,6 @@ class Ingests:
             "state": ", ".join(words),
             "attached": attached,
             "routers": ", ".join({str(state["router"]): None for state in states if state.get("router")}),
-            "accepted": sum(state.get("accepted", 0) for state in states),
             "pendingBytes": sum(state.get("pendingBytes", 0) for state in states),
             "restarts": restarts,
         }
@@ -280,8 +279,7 @@ class IngestProcess:
         self.changed = False  # the number of partitions
         self.restarts = 0
         self.failure: str | None = None  # why no other one will be started
-        self._state: dict[str, Any] = {}
-        self._accepted = 0  # by those that are dead, as last reported
+        self.state: dict[str, Any] = {}
         self._config = dict(config)
         self._positions: dict[str, dict[int, int]] = {"processed": {}, "trim": {}}  # sent, also to the next one
         self._end = end
@@ -295,10 +293,6 @@ class IngestProcess:
     def ready(self) -> bool:
         """All of its slots are attached and recovered."""
         return len(self.up) == len(self.slots)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {**self._state, "accepted": self._accepted + self._state.get("accepted", 0)}
 
     # -- commands
 
@@ -428,7 +422,7 @@ class IngestProcess:
                 case {"changed": changed}:
                     self.changed = changed
                 case {"state": state}:
-                    self._state = state
+                    self.state = state
                 case {"drained": number, "ends": ends}:
                     self.drained = (number, {int(slot): end for slot, end in ends.items()})
                 case {"failed": reason} if self._config.get("ingest") == "apart":
@@ -481,5 +475,4 @@ class IngestProcess:
             if pipe is not None:
                 pipe.close()
         self.up.clear()
-        self._accepted += self._state.get("accepted", 0)
-        self._state = {"state": "restarting"}
+        self.state = {"state": "restarting"}

@@ -121,7 +121,8 @@ class Log:
         self.readers: dict[int, SlotReader] = {}
         self._gaps: dict[int, GapFile] = {}
         self._lost: list[Loss] = []  # found, and not decided yet
-        self._unchecked: dict[int, int] = {}  # slots of which Spark's position is to be compared; where they ended
+        self._began: dict[int, int] = {}  # where each slot ended when this process began
+        self._unchecked: dict[int, None] = {}  # slots of which Spark's position is to be compared
         self.grow(wal)
 
     def grow(self, wal: Wal) -> None:
@@ -130,15 +131,23 @@ class Log:
         for slot in wal.slots:
             if slot not in self.readers:
                 self.readers[slot] = wal.slot(slot)
-                self._unchecked[slot] = self.readers[slot].end()
+                self._began[slot] = self.readers[slot].end()
+                self._unchecked[slot] = None
                 self._gaps[slot] = GapFile(wal.document(f"{slot}/gaps.json", GAPS))
 
     def starts(self) -> dict[int, int]:
         return {slot: reader.start() for slot, reader in self.readers.items()}
 
     def ends(self) -> dict[int, int]:
-        """Of a slot that is not known to reach Spark's position, no row that may have come in the place of another."""
-        return {slot: self._unchecked.get(slot, reader.end()) for slot, reader in self.readers.items()}
+        return {slot: reader.end() for slot, reader in self.readers.items()}
+
+    def plannable(self) -> dict[int, int]:
+        """`ends`; of a slot that is not known to reach Spark's position, no row that may be in the place of another."""
+        return self.ends() | {slot: self._began[slot] for slot in self._unchecked}
+
+    def received(self, ends: Mapping[int, int]) -> int:
+        """The rows before these ends that came since this process began."""
+        return sum(end - self._began[slot] for slot, end in ends.items())
 
     def bytes_between(self, slot: int, start: int, end: int) -> int:
         return self.readers[slot].bytes_between(start, end) if end > start else 0
@@ -325,12 +334,13 @@ def tasks(
 
 
 def starting(log: Log, options: SourceOptions) -> dict[int, int]:
+    ends = log.plannable()
     if options.starting_us is not None:
-        return {slot: reader.row_since(options.starting_us) for slot, reader in log.readers.items()}
+        return {slot: min(reader.row_since(options.starting_us), ends[slot]) for slot, reader in log.readers.items()}
     if options.starting == "earliest":
         return log.starts()
     if options.starting == "latest":
-        return log.ends()
+        return ends
     return log.begins(offset_of(options.starting))
 
 
@@ -425,7 +435,7 @@ class Stream:
         self._ingests.check()
         self._progress.end_batch()  # Spark asks when it is done
         begins = self._log.begins(start)
-        available = self._log.ends() if self._frozen is None else self._frozen
+        available = self._log.plannable() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
         self._at = begins  # Spark lags by the rows after the batch that is planned now
         self._ingests.processed(begins)
@@ -482,7 +492,7 @@ class Stream:
         return limits
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: receives what the network holds, then behaves as if nothing more came."""
+        """Trigger.AvailableNow and Once: receives what the network holds, then behaves as if nothing more came."""
         if self._topics is not None:
             self._take_up(self._topics.now(ATTACH_WITHIN_S))
         ends = self._ingests.drain(self._options.drain_timeout_s)
@@ -519,6 +529,7 @@ class Stream:
         return {
             "source": self._description,
             **Offset(self.wal.uuid, ends).as_dict(),
+            "accepted": self._log.received(ends),  # what is durable: the ingest's own word may come after the batch
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
             **self._ingests.state(),
