@@ -222,20 +222,11 @@ class Log:
         return first
 
     def _there(self, slot: int, position: int) -> int:
-        """The position, if the log reaches it.  After a power cut readers see less until an ingest has recovered it."""
-        mark = None if self._losses is None else self._losses.restart(slot, position)
-        if mark is not None:
-            end, position = mark
-        else:
-            # at first where recovery ended: what comes behind it may be in the place of rows that Spark has had
-            end = self._recovered(slot) if slot in self._unchecked else self.readers[slot].end()
-            if end is None:
-                return position
-            if position > end and slot not in self._unchecked:
-                end = self.readers[slot].end(fresh=True)
-            if position <= end:
-                self._unchecked.pop(slot, None)
-                return position
+        """The position, if the log reaches it."""
+        went_back = self._went_back(slot, position)
+        if went_back is None:
+            return position
+        end, position = went_back
         self.note(
             Loss.went_back(
                 slot,
@@ -247,6 +238,26 @@ class Log:
             )
         )
         return end
+
+    def _went_back(self, slot: int, position: int) -> tuple[int, int] | None:
+        """Where the log ended before this position, which it had reached once; None: it reaches it, or nobody knows
+        yet (after a power cut readers see less until an ingest has recovered it)."""
+        if self._losses is not None and (mark := self._losses.restart(slot, position)) is not None:
+            return mark
+        if slot in self._unchecked:
+            # where recovery ended: what comes behind it may be in the place of rows that Spark has had
+            recovered = self._recovered(slot)
+            if recovered is None:
+                return None
+            end = recovered
+        else:
+            end = self.readers[slot].end()
+            if position > end:
+                end = self.readers[slot].end(fresh=True)
+        if position > end:
+            return end, position
+        self._unchecked.pop(slot, None)
+        return None
 
     def batch(self, start: Offset, end: Offset) -> tuple[dict[int, int], dict[int, int]]:
         """Start and end of a batch that was planned, perhaps by an earlier process.  Raises DataLoss."""
