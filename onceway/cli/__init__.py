@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "user": "keep the file of users that routers let in",
     "policy": "ask what users may do",
     "ingest": "receive into the log of Spark's source, without Spark",
+    "spark": "decide about what a query of Spark has lost",
     "publish": "publish lines, or a count of messages",
     "subscribe": "receive messages and print them, or count them",
     "conformance": "check a client of your own against a router that is played",

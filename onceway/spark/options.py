@@ -23,7 +23,7 @@ from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
 
 Form = Literal["text", "pattern", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration",
-               "retention", "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
+               "retention", "word", "boolean", "offsets", "time", "write id", "ids"]  # fmt: skip
 MIB: Final = 1 << 20
 MOST_S: Final = 10 * 365 * 86_400.0  # threads and event loops wait no longer than some hundred years
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
@@ -84,6 +84,7 @@ OPTIONS: Final = (
     Option("adopt", "adopt", "boolean", "false"),
     Option("onNewCheckpoint", "on_new_checkpoint", "word", "fail", words=("fail", "accept")),
     Option("failOnDataLoss", "fail_on_data_loss", "boolean", "true"),
+    Option("acknowledgeLoss", "acknowledge_loss", "ids", None, example="3f2a9c1b"),
     Option("includeHeaders", "include_headers", "word", "false", words=("false", "true", "binary")),
     Option("transport", "transport", "word", "file", words=("file", "inline")),
     Option("lockTimeout", "lock_timeout_s", "duration", "10s"),
@@ -137,6 +138,7 @@ class SourceOptions:
     adopt: bool = False
     on_new_checkpoint: Literal["fail", "accept"] = "fail"
     fail_on_data_loss: bool = True
+    acknowledge_loss: tuple[str, ...] = ()
     include_headers: Literal["false", "true", "binary"] = "false"
     transport: Literal["file", "inline"] = "file"
     lock_timeout_s: float = 10.0
@@ -377,6 +379,8 @@ def _value(option: Option, text: str) -> Any:
             return _location(text)
         case "topics":
             return _topics(text)
+        case "ids":
+            return tuple(part.strip() for part in text.split(","))
         case "url":
             parse_urls(text)
         case "pattern":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -33,6 +33,8 @@ from onceway.spark.wal.frames import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+UNLIMITED: Final = (1 << 63) - 1  # rows
 
 
 class Rows(InputPartition):  # type: ignore[misc]
@@ -115,7 +117,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self.stream.initial().as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows one limit at a time and passes it back.  `latestOffset` only asks whether there is one."""
+        """Spark knows one limit at a time and passes it back.  `latestOffset` only asks whether it is ReadAllAvailable.
+
+        That is what Spark asks with for the only batch of Trigger.Once, whatever this is: so it is never that.
+        """
         options = self.options
         if options.max_rows is not None:
             return ReadMaxRows(options.max_rows)
@@ -123,10 +128,12 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMaxBytes(options.max_bytes)
         if options.min_rows is not None:
             return ReadMinRows(options.min_rows)
-        return ReadAllAvailable()
+        return ReadMaxRows(UNLIMITED)
 
     @first_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if isinstance(limit, ReadAllAvailable):
+            self.stream.freeze()
         return self.stream.latest(offset_of(start), limited=not isinstance(limit, ReadAllAvailable)).as_dict()
 
     @first_line()

@@ -65,9 +65,8 @@ class Log:
         self.close()
 
 
-def gap_file(location: Path) -> GapFile:
-    """Of the first slot of a log."""
-    return GapFile(FileDocument(str(location / "0" / "gaps.json"), GAPS))
+def gap_file(location: Path, slot: int = 0) -> GapFile:
+    return GapFile(FileDocument(str(location / str(slot) / "gaps.json"), GAPS))
 
 
 def rows(ranges: Iterable[Range], *names: str) -> list[Any]:

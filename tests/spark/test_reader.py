@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,6 +29,7 @@ from onceway.spark.datasource import HEADERS, OncewayDataSource
 from onceway.spark.errors import OptionError
 from onceway.spark.options import source_options
 from onceway.spark.reader import BatchReader, InlineRows, Rows, StreamReader
+from onceway.spark.source.stream import Offset
 from tests.spark.logs import Log
 
 NEEDED = {"url": "amqp://nowhere", "topic": "orders", "subscription": "s", "wallocation": "/nowhere"}
@@ -52,7 +53,7 @@ def test_a_reader_is_cheap_and_pickled_before_it_has_begun() -> None:
 @pytest.mark.parametrize(
     ("options", "limit"),
     [
-        ({}, ReadAllAvailable()),
+        ({}, ReadMaxRows((1 << 63) - 1)),
         ({"maxRowsPerTrigger": "5", "maxBytesPerTrigger": "1KiB"}, ReadMaxRows(5)),
         ({"maxBytesPerTrigger": "1KiB", "minRowsPerTrigger": "2"}, ReadMaxBytes(1024)),
         ({"minRowsPerTrigger": "2"}, ReadMinRows(2)),
@@ -60,6 +61,28 @@ def test_a_reader_is_cheap_and_pickled_before_it_has_begun() -> None:
 )
 def test_spark_is_told_of_a_limit_where_there_is_any(options: dict[str, str], limit: object) -> None:
     assert reader(**options).getDefaultReadLimit() == limit
+
+
+def test_who_asks_for_all_in_one_batch_gets_what_the_network_holds_at_that_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trigger.Once says nothing else of itself (docs/spark.md)."""
+    calls: list[str] = []
+
+    class Stream:
+        def freeze(self) -> None:
+            calls.append("freeze")
+
+        def latest(self, start: Offset, *, limited: bool) -> Offset:
+            calls.append(f"latest limited={limited}")
+            return start
+
+    one = reader()
+    one._stream = cast("Any", Stream())
+    start = Offset("log", {0: 0}).as_dict()
+    for limit in (one.getDefaultReadLimit(), ReadMinRows(5), ReadAllAvailable()):
+        assert one.latestOffset(start, limit) == start
+    assert calls == ["latest limited=True"] * 2 + ["freeze", "latest limited=False"]
 
 
 def test_a_schema_may_leave_columns_out_and_no_more() -> None:

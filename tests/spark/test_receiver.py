@@ -114,6 +114,35 @@ class Batches:
         self.accepted += self.tags
 
 
+class Steady:
+    """A subscriber to which another message has come whenever somebody looks, and after so many no more."""
+
+    def __init__(self, messages: int) -> None:
+        self.came = 0
+        self._messages = messages
+
+    @property
+    def waiting(self) -> int:
+        self.came = min(self._messages, self.came + 1)
+        return self.came
+
+    async def drain(self) -> bool:
+        return True
+
+
+def test_a_drain_ends_while_messages_go_on_unless_none_may_be_left(log: Log) -> None:
+    async def messages(*within_s: float) -> int:
+        subscriber = Steady(4)
+        await Receiver(cast("Any", subscriber), log.writer(), backlog(log, 1000), 10)._emptied(*within_s)
+        return subscriber.came
+
+    async def both() -> tuple[int, int]:
+        return await messages(0.0), await messages()
+
+    assert asyncio.run(both()) == (0, 4)
+    log.close()
+
+
 def test_what_the_old_partitions_have_is_left_out_once_and_its_tag_may_come_again(log: Log) -> None:
     """A packet identifier of MQTT comes again for another message."""
     writer, counted = log.writer(), backlog(log, 1000)

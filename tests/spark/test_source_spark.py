@@ -50,7 +50,7 @@ class Query:
             "lockTimeout": "60s",  # the ingest of the run before may be there yet
         } | options
 
-    def run(self, schema: str | None = None) -> dict[int, list[Any]]:
+    def run(self, schema: str | None = None, **trigger: Any) -> dict[int, list[Any]]:
         """Everything that is there now; the batches of this run."""
         self.batches = {}
         reader = self._spark.readStream.format("onceway").options(**self.options)
@@ -58,7 +58,7 @@ class Query:
         query = (
             frame.writeStream.foreachBatch(self._take)
             .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
+            .trigger(**(trigger or {"availableNow": True}))
             .start()
         )
         try:
@@ -120,6 +120,16 @@ def test_messages_become_rows_with_their_properties_in_batches_as_large_as_is_wa
         "size": b"3",
         "raw": b"\xff\0",
     }
+
+
+def test_a_run_once_takes_in_one_batch_what_the_network_holds(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, network.urls(), "once", maxRowsPerTrigger="2")
+    query.run(once=True)
+    publishing = left_waiting(network["a"], "once", bodies(5))
+    (batch,) = query.run(once=True).values()
+    publishing.join()
+    assert [bytes(row.value) for row in batch] == bodies(5)
+    assert query.progress[-1]["sources"][0]["latestOffset"]["accepted"] == 5
 
 
 def test_a_delta_table_has_each_message_once_though_its_last_batch_is_repeated(

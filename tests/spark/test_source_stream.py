@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from onceway.cli.spark import command
 from onceway.spark.errors import CheckpointIsNew, DataLoss, IngestFailed, OptionError, WalForeign
 from onceway.spark.options import SourceOptions, source_options
 from onceway.spark.source import progress
@@ -25,19 +28,23 @@ class Nobody:
 
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.recovered_at: int | None = None
         self.is_recovered = True
         self.done: dict[int, int] = {}
         self.trimmed: list[Mapping[int, int]] = []
         self.drained: dict[int, int] = {}
 
     def __call__(self, options: SourceOptions, wal: Wal) -> Nobody:
+        self.wal = wal
         return self
 
     def begin(self) -> None:
         pass
 
-    def recovered(self, slot: int) -> bool:
-        return self.is_recovered
+    def recovered(self, slot: int) -> int | None:
+        if not self.is_recovered:
+            return None
+        return self.wal.slot(slot).end() if self.recovered_at is None else self.recovered_at
 
     def check(self) -> None:
         if self.failure is not None:
@@ -324,7 +331,14 @@ def test_a_log_that_is_older_than_the_checkpoint_fails_once_it_is_recovered(rig:
         assert rows(allowed.ranges(back, end)) == [b"orders %d" % number for number in range(5, 15)]
 
 
-def test_a_gap_stops_the_stream_behind_the_last_row_before_it(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def loss_of(stream: Stream, at: Offset) -> str:
+    """The id of the loss that keeps the stream from this position on."""
+    with pytest.raises(DataLoss) as said:
+        stream.latest(at, limited=False)
+    return re.search(r"^loss ([0-9a-f]{8}): .* acknowledgeLoss=\1 .* spark acknowledge-loss \S+ \1", str(said.value))[1]
+
+
+def test_a_gap_fails_every_start_until_somebody_has_acknowledged_it(rig: Rig) -> None:
     with Log(rig.location) as log:
         log.append(10)
         gap_file(rig.location).write(7, [Gap(10, "away for 90 s", dropped=2)])
@@ -337,12 +351,109 @@ def test_a_gap_stops_the_stream_behind_the_last_row_before_it(rig: Rig, capsys: 
             match=r"topic orders may be missing before row 10 of slot 0 .away for 90 s., and 2 rows before it may",
         ):
             stream.latest(at, limited=False)
-        assert rig.stream().latest(at, limited=False).positions == {0: 20}  # it has been told once
-        gap_file(rig.location).write(8, [Gap.now(10, "away again"), Gap.now(10, "and again")])
+        loss = loss_of(rig.stream(), at)
+        assert loss_of(rig.stream(acknowledgeLoss="00000000"), at) == loss
+        assert rig.stream(acknowledgeLoss=f"{loss}, 00000000").latest(at, limited=False).positions == {0: 20}
+        assert rig.stream().latest(at, limited=False).positions == {0: 20}
+        gap_file(rig.location).write(8, [Gap(10, "away for 90 s", dropped=2), Gap.now(10, "away again")])
+        assert loss_of(rig.stream(), at) != loss
+
+
+def test_the_gaps_of_one_absence_are_one_loss_and_a_command_acknowledges_it(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        at = Offset(log.wal.uuid, {0: 0, 1: 0})
+        for slot, topic in log.wal.slots.items():
+            gap_file(rig.location, slot).write(7, [Gap.now(slot, "away for 90 s")])
+            log.append(5, topic)
+
+        def said(*words: str) -> tuple[int, str]:
+            done = CliRunner().invoke(command, ["acknowledge-loss", str(rig.location), *words])
+            return done.exit_code, done.output
+
+        assert said() == (0, "")
+        reader = {"reader": "table", "topic": "orders,returns"}
+        loss = loss_of(rig.stream(**reader), at)
+        assert said() == (0, "")  # of the reader "query"
+        code, text = said("--reader", "table")
+        assert code == 0
+        assert re.fullmatch(
+            rf"{loss}  .* messages of topic orders may be missing before row 0 of slot 0 .*, messages of topic returns "
+            r"may be missing before row 1 of slot 1 .away for 90 s.\n",
+            text,
+        )
+        code, text = said("--reader", "table", "00000000")
+        assert code == 2
+        assert f"no loss 00000000 of reader 'table'; there is {loss}" in text
+        assert loss_of(rig.stream(**reader), at) == loss
+        assert said("--reader", "table", loss) == said("--reader", "table", loss) == (0, f"acknowledged {loss}\n")
+        assert rig.stream(**reader).latest(at, limited=False).positions == {0: 5, 1: 5}
+        assert said("--reader", "table") == (0, "")
+
+
+def test_who_allows_losses_has_decided(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(rig.location) as log:
+        at = Offset(log.wal.uuid, {0: 10})
+        log.append(10)
+        gap_file(rig.location).write(8, [Gap.now(10, "away"), Gap.now(10, "and again")])
+        log.append(10)
         allowed = rig.stream(failOnDataLoss="false")
         assert allowed.latest(at, limited=False) == allowed.latest(at, limited=False) == Offset(log.wal.uuid, {0: 20})
         assert rig.stream().latest(at, limited=False).positions == {0: 20}
-    assert capsys.readouterr().err.count("may be missing before row 10 of slot 0 (away again; and again)") == 1
+    assert capsys.readouterr().err.count("may be missing before row 10 of slot 0 (away; and again)") == 1
+
+
+def test_rows_that_were_trimmed_are_a_loss_however_much_is_trimmed_since(rig: Rig) -> None:
+    with Log(rig.location, group_rows=10, segment_bytes=1 << 16) as log:
+        for _ in range(30):
+            log.append(100, size=100)
+        log.writer().trim(1000, Retention())
+        wait_until(lambda: log.wal.slot(0).start() > 0, "some rows are removed")
+        at = Offset(log.wal.uuid, {0: 0})
+        loss = loss_of(rig.stream(), at)
+        log.writer().trim(2000, Retention())
+        wait_until(lambda: log.wal.slot(0).start() > 1000, "more rows are removed")
+        begin = log.wal.slot(0).start()
+        going_on = rig.stream(acknowledgeLoss=loss)
+        back = going_on.latest(at, limited=False)
+        assert back.positions == {0: begin}
+        assert rows(going_on.ranges(at, back)) == []
+        assert going_on.latest(back, limited=False).positions == {0: 3000}
+        assert loss_of(rig.stream(), at) == loss  # a checkpoint that is rolled back once more is another matter
+
+
+def test_a_log_that_went_back_is_a_loss_also_when_it_has_grown_beyond_the_checkpoint(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(5)
+        ahead, further = Offset(log.wal.uuid, {0: 9}), Offset(log.wal.uuid, {0: 12})
+        loss = loss_of(rig.stream(), ahead)
+        log.append(10)
+        assert loss_of(rig.stream(), ahead) == loss
+        with pytest.raises(DataLoss, match=f"loss {loss}: .* ends at 5"):
+            rig.stream().ranges(ahead, ahead)
+        going_on = rig.stream(acknowledgeLoss=loss)
+        back = going_on.latest(ahead, limited=False)
+        assert back.positions == {0: 5}
+        assert rows(going_on.ranges(ahead, back)) == []
+        end = going_on.latest(back, limited=False)
+        assert rows(going_on.ranges(back, end)) == [b"orders %d" % number for number in range(5, 15)]
+        assert rig.stream().latest(ahead, limited=False) == end  # these are the new rows
+        assert rig.stream().latest(further, limited=False) == end
+
+
+def test_a_log_that_has_grown_beyond_the_checkpoint_before_spark_asks_is_found_out(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(5)
+        ahead = Offset(log.wal.uuid, {0: 9})
+        stream = rig.stream()
+        rig.ingests.is_recovered, rig.ingests.recovered_at = False, 5
+        log.append(10)  # by its ingest, of which nothing has been heard yet
+        assert stream.latest(ahead, limited=False) is ahead
+        rig.ingests.is_recovered = True
+        with pytest.raises(DataLoss, match=r"at row 9 of slot 0 .orders., but the log in .* ends at 5"):
+            stream.latest(ahead, limited=False)
+        again = rig.stream(reader="again")
+        with pytest.raises(DataLoss, match="ends at 5"):
+            again.ranges(Offset(log.wal.uuid, {0: 3}), ahead)
 
 
 def test_a_query_without_checkpoint_on_a_log_that_was_read_is_refused_until_it_is_allowed(rig: Rig) -> None:
@@ -379,6 +490,9 @@ def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
         report = stream.report()
         assert report["p"] == {"0": 10}
         assert report["lagRows"] == 6
+        assert report["accepted"] == 0  # by those who wrote this log before
+        log.append(5)
+        assert stream.report()["accepted"] == 5
         assert 600 <= report["backlogBytes"] < 700
         assert report["state"] == "receiving"
 

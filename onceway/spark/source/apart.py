@@ -58,8 +58,8 @@ class Apart:
     def add(self, wal: Wal, slots: Sequence[int]) -> None:
         self._wal = wal
 
-    def recovered(self, slot: int) -> bool:
-        return bool(self._look().get(slot))
+    def recovered(self, slot: int) -> int | None:
+        return self._wal.slot(slot).end() if self._look().get(slot) else None
 
     def check(self) -> None:
         pass

@@ -141,10 +141,10 @@ class Ingests:
             one.wait(waits.INGEST_END.s)
             self._ingests.remove(one)
 
-    def recovered(self, slot: int) -> bool:
-        """The slot's log is complete: recovered by its ingest, or no ingest writes it."""
+    def recovered(self, slot: int) -> int | None:
+        """Where the slot's log ended when its first ingest had recovered it, or ends if it has none; None: not yet."""
         ingest = self._slots.get(slot)
-        return ingest is None or slot in ingest.up
+        return self._wal.slot(slot).end() if ingest is None else ingest.recovered.get(slot)
 
     def check(self) -> None:
         """Raises IngestFailed if one of them cannot continue."""
@@ -212,7 +212,6 @@ class Ingests:
             "state": ", ".join(words),
             "attached": attached,
             "routers": ", ".join({str(state["router"]): None for state in states if state.get("router")}),
-            "accepted": sum(state.get("accepted", 0) for state in states),
             "pendingBytes": sum(state.get("pendingBytes", 0) for state in states),
             "restarts": restarts,
         }
@@ -275,12 +274,12 @@ class IngestProcess:
     ) -> None:
         self.slots = tuple(slots)
         self.up: dict[int, int] = {}  # slot -> end of the log when it was recovered
+        self.recovered: dict[int, int] = {}  # the same of the first process
         self.drained: tuple[int, dict[int, int]] = (0, {})
         self.changed = False  # the number of partitions
         self.restarts = 0
         self.failure: str | None = None  # why no other one will be started
-        self._state: dict[str, Any] = {}
-        self._accepted = 0  # by those that are dead, as last reported
+        self.state: dict[str, Any] = {}
         self._config = dict(config)
         self._positions: dict[str, dict[int, int]] = {"processed": {}, "trim": {}}  # sent, also to the next one
         self._end = end
@@ -294,10 +293,6 @@ class IngestProcess:
     def ready(self) -> bool:
         """All of its slots are attached and recovered."""
         return len(self.up) == len(self.slots)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {**self._state, "accepted": self._accepted + self._state.get("accepted", 0)}
 
     # -- commands
 
@@ -421,12 +416,13 @@ class IngestProcess:
             match line:
                 case {"up": slot, "end": end}:
                     self.up[slot] = end
+                    self.recovered.setdefault(slot, end)
                     # from now on it waits for a network that is down: the options were right once
                     self._config["connect_timeout_s"] = None
                 case {"changed": changed}:
                     self.changed = changed
                 case {"state": state}:
-                    self._state = state
+                    self.state = state
                 case {"drained": number, "ends": ends}:
                     self.drained = (number, {int(slot): end for slot, end in ends.items()})
                 case {"failed": reason} if self._config.get("ingest") == "apart":
@@ -479,5 +475,4 @@ class IngestProcess:
             if pipe is not None:
                 pipe.close()
         self.up.clear()
-        self._accepted += self._state.get("accepted", 0)
-        self._state = {"state": "restarting"}
+        self.state = {"state": "restarting"}

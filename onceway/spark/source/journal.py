@@ -10,8 +10,8 @@ latter may lag without harm.
 
 `gaps.json` in the slot says where messages may be missing, so that no restart can skip it.  A subscription that was
 away for longer than the network waits is created again, with another `born` (protocol 7.1); what was published in
-between is lost.  The ingest writes the gap durably before it appends a row after it.  Each query stops once at each
-gap where `failOnDataLoss` is true (`source.progress`).  A gap is removed when the rows around it have been trimmed.
+between is lost.  The ingest writes the gap durably before it appends a row after it.  Each query stops at each
+gap until somebody has acknowledged it (`source.losses`).  A gap is removed when the rows around it have been trimmed.
 
 The order in a process's life (`onceway.spark.wal.fencing`): `open` locks; `subscriber` reads the tail; the link
 attaches, which detaches any older process; `attached` fences that one off and reads the rows that it added meanwhile;
@@ -431,8 +431,9 @@ class Watch:
     def note_gap(self, report: SubscriptionGap) -> None:
         """The client reports the reason and how many rows may come twice, or a gap that `born` does not show."""
         known = [gap for gap in self._file.read().known if gap != self._written]
-        at = self._writer.end if self._written is None else self._written.at
-        self._written = Gap.now(at, report.reason, report.dropped)
+        one = self._written or Gap.now(self._writer.end, report.reason)
+        # at the same time: a query may have told of it by this (`losses`)
+        self._written = Gap(one.at, report.reason, report.dropped, one.noted_us)
         self._write([*known, self._written])
 
     def misses_nothing(self) -> None:

@@ -1,22 +1,21 @@
 """What a log remembers of each query that reads it (`reader-NAME.json`).
 
 Spark keeps a query's offsets in its checkpoint, which the source never sees.  The log remembers by itself how far Spark
-has committed, because trimming lags a batch and a run of Trigger.AvailableNow may have a single one; that rows have
-been handed out at all, which tells a query whose checkpoint is gone from a new one; and which gaps have been reported.
+has committed, because trimming lags a batch and a run of Trigger.AvailableNow may have a single one; and that
+rows have been handed out at all, which tells a query whose checkpoint is gone from a new one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from onceway.base import waits
 from onceway.spark.errors import SparkSourceError, WalError
 from onceway.spark.files import Documents, is_bucket, remove_unfinished
 from onceway.spark.source.ingests import say
-from onceway.spark.source.journal import Gap
 from onceway.spark.wal import Wal
 
 LONG_S: Final = 5.0  # what takes longer is written down
@@ -42,7 +41,6 @@ class Progress:
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
         self.planned: tuple[dict[int, int], float] | None = None
         self.waits: dict[int, int] | None = None
-        self._reported: dict[int, list[tuple[int, int]]] = {}  # by slot: (place, noted_us)
         try:
             content = self._document.read()
             if content is not None and content.get("wal") == self._uuid:
@@ -60,8 +58,6 @@ class Progress:
             self.planned = ({int(slot): int(row) for slot, row in content["planned"].items()}, float(content["at"]))
         if content.get("initial") is not None:
             self.initial = {int(slot): int(row) for slot, row in content["initial"].items()}
-        for slot, gaps in content.get("reported", {}).items():
-            self._reported[int(slot)] = [(int(at), int(noted_us)) for at, noted_us in gaps]
 
     def begin(self) -> None:
         """This process serves the query from now on.  Raises OSError."""
@@ -121,16 +117,6 @@ class Progress:
                 self.waits = dict(positions)
                 self._tell(self.planned)
 
-    def reported(self, slot: int, gap: Gap) -> bool:
-        return (gap.at, gap.noted_us) in self._reported.get(slot, ())
-
-    def note_reported(self, slot: int, gaps: Sequence[Gap]) -> None:
-        """Raises OSError."""
-        known = self._reported.setdefault(slot, [])
-        known += [(gap.at, gap.noted_us) for gap in gaps]
-        del known[:-100]  # older ones have been passed, or trimmed
-        self._write()
-
     def _write(self) -> None:
         with self._lock:
             self._write_locked()
@@ -143,7 +129,6 @@ class Progress:
             "wal": self._uuid,
             "begun": self.begun,
             "initial": None if self.initial is None else {str(slot): row for slot, row in sorted(self.initial.items())},
-            "reported": {str(slot): gaps for slot, gaps in self._reported.items()},
         }
         if self.waits is not None:
             content["waits"] = {str(slot): row for slot, row in self.waits.items()}

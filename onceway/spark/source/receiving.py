@@ -7,6 +7,7 @@ that takes no batches (`Backlog`) stops it.  Another number of partitions: `chan
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections import deque
 from collections.abc import Coroutine, Mapping
@@ -33,6 +34,7 @@ BEAT_S: Final = 2.0  # `ingests` waits many times as long
 LEAVE_WITHIN_S: Final = 3.0
 RETAIN_EVERY_S: Final = 5.0
 QUIET_S: Final = 0.25  # a publisher that waits for credit answers a drain within this time
+STEADY_S: Final = 1.0  # within this time, what other routers held at an attach has come to the subscription's home
 BATCH_BYTES: Final = 4 << 20
 
 
@@ -153,10 +155,13 @@ class Receiver:
                 self.accepted += len(batch)
             self._changes.notify()
 
-    async def drain(self) -> int:
-        """Waits until the router has nothing more for this topic, or the backlog is full; returns the log's end."""
+    async def drain(self, steady_s: float = math.inf) -> int:
+        """Waits until the router has nothing more for this topic, or the backlog is full; returns the log's end.
+
+        steady_s: where publishers never pause, it is enough that the router had nothing more at one moment after this.
+        """
         crowded = asyncio.ensure_future(self._backlog.crowded())
-        emptied = asyncio.ensure_future(self._emptied())
+        emptied = asyncio.ensure_future(self._emptied(steady_s))
         try:
             await asyncio.wait([crowded, emptied], return_when=asyncio.FIRST_COMPLETED)
             if emptied.done():
@@ -166,10 +171,15 @@ class Receiver:
             emptied.cancel()
         return await self.settled()
 
-    async def _emptied(self) -> None:
+    async def _emptied(self, steady_s: float = math.inf) -> None:
+        clock = asyncio.get_running_loop().time
+        enough = clock() + steady_s
         while True:
+            late = clock() >= enough
             while not await self._subscriber.drain():
                 pass
+            if late:
+                return
             before = self.taken + self._subscriber.waiting
             await asyncio.sleep(QUIET_S)
             if before == self.taken + self._subscriber.waiting and await self._subscriber.drain():
@@ -314,7 +324,7 @@ class Ingest:
         await waits.INGEST_UP(self._up).wait()
         try:
             async with waits.INGEST_DRAIN(asyncio.timeout(within_s)):
-                await all_of(*(receiver.drain() for receiver in self._receivers.values()))
+                await all_of(*(receiver.drain(STEADY_S) for receiver in self._receivers.values()))
         except TimeoutError:
             say(f"more comes than can be drained within {within_s:g} s (drainTimeout): stopping here")
         ends = {slot: await receiver.settled() for slot, receiver in self._receivers.items()}
@@ -368,7 +378,6 @@ class Ingest:
         return {
             "state": state,
             "router": self._router,
-            "accepted": sum(receiver.accepted for receiver in self._receivers.values()),
             "pendingBytes": sum(receiver.writer.pending_bytes for receiver in self._receivers.values()),
         }
 

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 from onceway.client.urls import parse_urls
@@ -27,6 +28,7 @@ from onceway.spark.options import MIB, SourceOptions
 from onceway.spark.source.apart import Apart, LoggedTopics
 from onceway.spark.source.ingests import ATTACH_WITHIN_S, Ingests, say
 from onceway.spark.source.journal import GAPS, Gap, GapFile
+from onceway.spark.source.losses import Loss, Losses
 from onceway.spark.source.progress import Progress
 from onceway.spark.source.topics import Topics, matching
 from onceway.spark.wal import SlotReader, Wal
@@ -35,7 +37,7 @@ from router.json_text import write_json
 VERSION: Final = 1
 INLINE_BYTES: Final = 64 * MIB  # of a batch that travels through the driver, unless maxBytesPerTrigger is set
 _NO_OFFSET: Final = "was the checkpoint written by another source? give the query a checkpoint of its own"
-_NEW_LOG: Final = "give the query a new checkpoint, or continue with the rows there are by failOnDataLoss=false"
+_NEW_LOG: Final = "give the query a new checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +104,25 @@ class Range:
 class Log:
     """The log's slots together: which rows can be read, and what is missing.
 
-    It asks the log's readers and the gap files.  recovered: whether a slot's log is known to be complete.
+    It asks the log's readers and the gap files.  recovered: where a slot ended when its ingest had recovered it; None:
+    not yet.  losses: of the query; none in a batch read.
     """
 
     def __init__(
         self,
         wal: Wal,
         fail_on_data_loss: bool,
-        recovered: Callable[[int], bool] = lambda slot: True,
-        progress: Progress | None = None,
+        recovered: Callable[[int], int | None] | None = None,
+        losses: Losses | None = None,
     ) -> None:
-        self._progress = progress
-        self._recovered = recovered
+        self._losses = losses
+        self._recovered = recovered or (lambda slot: self.readers[slot].end())
         self._fail = fail_on_data_loss
         self.readers: dict[int, SlotReader] = {}
         self._gaps: dict[int, GapFile] = {}
-        self._told: dict[str, None] = {}
+        self._lost: list[Loss] = []  # found, and not decided yet
+        self._began: dict[int, int] = {}  # where each slot ended when this process began
+        self._unchecked: dict[int, None] = {}  # slots of which Spark's position is to be compared
         self.grow(wal)
 
     def grow(self, wal: Wal) -> None:
@@ -126,6 +131,8 @@ class Log:
         for slot in wal.slots:
             if slot not in self.readers:
                 self.readers[slot] = wal.slot(slot)
+                self._began[slot] = self.readers[slot].end()
+                self._unchecked[slot] = None
                 self._gaps[slot] = GapFile(wal.document(f"{slot}/gaps.json", GAPS))
 
     def starts(self) -> dict[int, int]:
@@ -134,99 +141,164 @@ class Log:
     def ends(self) -> dict[int, int]:
         return {slot: reader.end() for slot, reader in self.readers.items()}
 
+    def plannable(self) -> dict[int, int]:
+        """`ends`; of a slot that is not known to reach Spark's position, no row that may be in the place of another."""
+        return self.ends() | {slot: self._began[slot] for slot in self._unchecked}
+
+    def received(self, ends: Mapping[int, int]) -> int:
+        """The rows before these ends that came since this process began."""
+        return sum(end - self._began[slot] for slot, end in ends.items())
+
     def bytes_between(self, slot: int, start: int, end: int) -> int:
         return self.readers[slot].bytes_between(start, end) if end > start else 0
 
-    def lost(self, what: str, remedy: str) -> None:
-        """Raises DataLoss, or with failOnDataLoss=false warns, once."""
-        if self._fail:
-            raise DataLoss(f"{what}; {remedy}")
-        if what not in self._told:
-            self._told[what] = None
+    def note(self, loss: Loss) -> None:
+        """`decide` says what comes of it."""
+        self._lost.append(loss)
+
+    def decide(self) -> None:
+        """Raises DataLoss for what has been found lost and nobody has acknowledged; with failOnDataLoss=false it is
+        acknowledged by that, with a warning."""
+        found, self._lost = self._lost, []
+        new = found if self._losses is None else self._losses.new(found)
+        if not new:
+            return
+        what = ", ".join(dict.fromkeys(loss.what for loss in new))
+        id_ = "" if self._losses is None else self._losses.found(new, what, acknowledged=not self._fail)
+        if not self._fail:
             say(f"warning: {what} (failOnDataLoss is false: continuing without)")
+            return
+        remedy = "; ".join(dict.fromkeys(loss.remedy for loss in new))
+        if self._losses is None:
+            raise DataLoss(f"{what}; {remedy}, or read the rows there are with failOnDataLoss=false")
+        reader = "" if self._losses.reader == "query" else f" --reader {self._losses.reader}"
+        raise DataLoss(
+            f"loss {id_}: {what}; {remedy}.  Every start fails until somebody has decided that the query goes on "
+            f"without: start it with the option acknowledgeLoss={id_} or run onceway spark acknowledge-loss "
+            f"{self._wal.location} {id_}{reader}"
+        )
 
     def known(self, offset: Offset) -> dict[int, int]:
-        """The offset's positions in this log; none where it belongs to another log."""
+        """The offset's positions in this log; none where it belongs to another log.  `decide` comes next."""
         if offset.wal != self._wal.uuid:
-            self.lost(
-                f"the checkpoint continues in the log {offset.wal}, but {self._wal.location} holds {self._wal.uuid}: "
-                "the log was lost or replaced, and with it what was received and not processed",
-                f"restore the directory, or {_NEW_LOG}",
+            self.note(
+                Loss(
+                    f"log {offset.wal}",
+                    f"the checkpoint continues in the log {offset.wal}, but {self._wal.location} holds "
+                    f"{self._wal.uuid}: the log was lost or replaced, and with it what was received and not processed",
+                    f"restore the directory, or {_NEW_LOG}",
+                )
             )
             return {}
         for slot in offset.positions:
             if slot not in self.readers:
-                self.lost(
-                    f"the checkpoint has a position in slot {slot}, which {self._wal.location} does not have",
-                    f"restore the directory, or {_NEW_LOG}",
+                self.note(
+                    Loss(
+                        f"slot {slot}",
+                        f"the checkpoint has a position in slot {slot}, which {self._wal.location} does not have",
+                        f"restore the directory, or {_NEW_LOG}",
+                    )
                 )
         return {slot: position for slot, position in offset.positions.items() if slot in self.readers}
 
     def begins(self, start: Offset) -> dict[int, int]:
-        """For every slot, the row to continue from."""
+        """For every slot, the row to continue from.  Raises DataLoss."""
         known = self.known(start)
-        return {slot: self._readable(slot, known.get(slot, first), first) for slot, first in self.starts().items()}
+        begins = {slot: self._readable(slot, known.get(slot, first), first) for slot, first in self.starts().items()}
+        self.decide()
+        return begins
 
     def _readable(self, slot: int, position: int, first: int) -> int:
         if position >= first:
             return self._there(slot, position)
-        self.lost(
-            f"rows {position} to {first - 1} of slot {slot} ({self._wal.slots[slot]}) in {self._wal.location} were "
-            "trimmed: the checkpoint is older than what is kept",
-            f"keep more by walRetention where checkpoints are rolled back; {_NEW_LOG}",
+        self.note(
+            Loss(
+                f"trimmed {slot} {position}",
+                f"rows {position} to {first - 1} of slot {slot} ({self._wal.slots[slot]}) in {self._wal.location} were "
+                "trimmed: the checkpoint is older than what is kept",
+                f"keep more by walRetention where checkpoints are rolled back, or {_NEW_LOG}",
+            )
         )
         return first
 
     def _there(self, slot: int, position: int) -> int:
-        """The position, if the log reaches it.  After a power cut readers see less until an ingest has recovered it."""
-        if position <= self.readers[slot].end() or not self._recovered(slot):
+        """The position, if the log reaches it."""
+        went_back = self._went_back(slot, position)
+        if went_back is None:
             return position
-        end = self.readers[slot].end(fresh=True)  # again: recovery may have come in between
-        if position > end:
-            self.lost(
+        end, position = went_back
+        self.note(
+            Loss.went_back(
+                slot,
+                end,
+                position,
                 f"the checkpoint is at row {position} of slot {slot} ({self._wal.slots[slot]}), but the log in "
                 f"{self._wal.location} ends at {end}: it is older than the checkpoint, or was damaged",
                 f"restore the directory, or {_NEW_LOG}",
             )
-        return min(position, end)
+        )
+        return end
+
+    def _went_back(self, slot: int, position: int) -> tuple[int, int] | None:
+        """Where the log ended before this position, which it had reached once; None: it reaches it, or nobody knows
+        yet (after a power cut readers see less until an ingest has recovered it)."""
+        if self._losses is not None and (mark := self._losses.restart(slot, position)) is not None:
+            return mark
+        if slot in self._unchecked:
+            # where recovery ended: what comes behind it may be in the place of rows that Spark has had
+            recovered = self._recovered(slot)
+            if recovered is None:
+                return None
+            end = recovered
+        else:
+            end = self.readers[slot].end()
+            if position > end:
+                end = self.readers[slot].end(fresh=True)
+        if position > end:
+            return end, position
+        self._unchecked.pop(slot, None)
+        return None
 
     def batch(self, start: Offset, end: Offset) -> tuple[dict[int, int], dict[int, int]]:
-        """Start and end of a batch that was planned, perhaps by an earlier process."""
-        begins = self.begins(start)
+        """Start and end of a batch that was planned, perhaps by an earlier process.  Raises DataLoss."""
         ends = {slot: self._there(slot, position) for slot, position in self.known(end).items()}
-        return begins, ends
+        return self.begins(start), ends
 
     def stop_at_gaps(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Ends the batch before a gap, and reports the gap, once, at the batch that begins there."""
-        stops = {}
+        """Ends the batch before a gap; raises DataLoss where it would begin at one, for all gaps that are ahead."""
+        stops = dict(ends)
+        at_gap = False
         for slot, end in ends.items():
-            stops[slot] = end
-            ahead = [gap for gap in self._gaps[slot].read().between(begins[slot], end) if not self._reported(slot, gap)]
-            if not ahead:
-                continue
-            if self._fail and ahead[0].at > begins[slot]:
-                stops[slot] = ahead[0].at
-                continue
-            here = [gap for gap in ahead if not self._fail or gap.at == begins[slot]]
-            self._report(slot, here)
+            gaps = self._gaps[slot].read().known
+            ahead = [gap for gap in gaps if gap.at >= begins[slot] and self._unacknowledged(slot, gap)]
+            if not self._fail:
+                ahead = [gap for gap in ahead if gap.at < max(end, begins[slot] + 1)]
+            elif ahead:
+                stops[slot] = min(end, ahead[0].at)
+            at_gap |= bool(ahead) and (not self._fail or ahead[0].at == begins[slot])
+            self._lost += [one for _, same in groupby(ahead, lambda gap: gap.at) for one in self._at_gap(slot, [*same])]
+        if at_gap:
+            self.decide()
+        self._lost.clear()
         return stops
 
-    def _reported(self, slot: int, gap: Gap) -> bool:
-        return self._progress is not None and self._progress.reported(slot, gap)
+    def _unacknowledged(self, slot: int, gap: Gap) -> bool:
+        return self._losses is None or bool(self._losses.new(self._at_gap(slot, [gap])))
 
-    def _report(self, slot: int, gaps: Sequence[Gap]) -> None:
-        if self._progress is not None:  # before it is told: an error that nobody could have read is told again
-            self._progress.note_reported(slot, gaps)
-        where = f"topic {self._wal.slots[slot]} may be missing before row {gaps[0].at} of slot {slot}"
+    def _at_gap(self, slot: int, gaps: Sequence[Gap]) -> list[Loss]:
+        """Of gaps at one place."""
         reasons = "; ".join({gap.reason: None for gap in gaps})
         dropped = sum(gap.dropped for gap in gaps)
         again = f", and {dropped} rows before it may come twice" if dropped else ""
-        self.lost(
-            f"messages of {where} ({reasons}){again}",
-            "the query continues behind it when it is started again.  The network waits for a subscription as long as "
-            "its address allows: declare it in the topology file (it is then waited for without end), or raise "
-            "subscription_timeout",
+        what = (
+            f"messages of topic {self._wal.slots[slot]} may be missing before row {gaps[0].at} of slot {slot} "
+            f"({reasons}){again}"
         )
+        remedy = (
+            "the network waits for a subscription as long as its address allows: declare it in the topology file (it "
+            "is then waited for without end), or raise subscription_timeout"
+        )
+        return [Loss.at_gap(slot, gap, what, remedy) for gap in gaps]
 
 
 def batch_ranges(options: SourceOptions) -> list[Range]:
@@ -239,12 +311,14 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
         known = log.known(offset_of(options.ending))
         for slot, position in known.items():
             if position > ends[slot]:
-                log.lost(f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}", "lower it")
+                what = f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}"
+                log.note(Loss(f"end {slot} {position}", what, "lower it"))
             if position < begins[slot]:
                 raise OptionError(
                     f"option endingOffsets: row {position} of slot {slot} is before the first one, {begins[slot]} "
                     "(startingOffsets, or what has been trimmed); raise it"
                 )
+        log.decide()
         ends = {slot: min(known.get(slot, end), end) for slot, end in ends.items()}
     topics = options.topics
     if options.topic_pattern is not None:
@@ -271,12 +345,13 @@ def tasks(
 
 
 def starting(log: Log, options: SourceOptions) -> dict[int, int]:
+    ends = log.plannable()
     if options.starting_us is not None:
-        return {slot: reader.row_since(options.starting_us) for slot, reader in log.readers.items()}
+        return {slot: min(reader.row_since(options.starting_us), ends[slot]) for slot, reader in log.readers.items()}
     if options.starting == "earliest":
         return log.starts()
     if options.starting == "latest":
-        return log.ends()
+        return ends
     return log.begins(offset_of(options.starting))
 
 
@@ -309,7 +384,10 @@ class Stream:
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
         self._progress = Progress(self.wal, options.reader)
         self._progress.begin()
-        self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
+        self._losses = Losses(self.wal, options.reader)
+        for unknown in self._losses.acknowledge(options.acknowledge_loss):
+            say(f"acknowledgeLoss: {unknown} is no loss of {self.wal.location} that is known, or is over")
+        self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._losses)
         topics = options.topic_pattern or ", ".join(options.topics)
         routers = ", ".join(map(str, parse_urls(options.url)))  # without a password
         self._description = f"{topics} from {routers} by subscription {options.subscription}, log {self.wal.location}"
@@ -368,7 +446,7 @@ class Stream:
         self._ingests.check()
         self._progress.end_batch()  # Spark asks when it is done
         begins = self._log.begins(start)
-        available = self._log.ends() if self._frozen is None else self._frozen
+        available = self._log.plannable() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
         self._at = begins  # Spark lags by the rows after the batch that is planned now
         self._ingests.processed(begins)
@@ -376,6 +454,7 @@ class Stream:
             # A batch without rows skips what is missing, so that Spark records where it continues: a log that went
             # back will reach the old position again.
             return Offset(self.wal.uuid, begins)
+        self._losses.passed()
         ends = self._log.stop_at_gaps(begins, self._old_partitions_first(begins, ends))
         if ends == begins or (limited and self._too_few(begins, ends)):
             self._progress.wait(begins)
@@ -424,7 +503,7 @@ class Stream:
         return limits
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: receives what the network holds, then behaves as if nothing more came."""
+        """Trigger.AvailableNow and Once: receives what the network holds, then behaves as if nothing more came."""
         if self._topics is not None:
             self._take_up(self._topics.now(ATTACH_WITHIN_S))
         ends = self._ingests.drain(self._options.drain_timeout_s)
@@ -461,6 +540,7 @@ class Stream:
         return {
             "source": self._description,
             **Offset(self.wal.uuid, ends).as_dict(),
+            "accepted": self._log.received(ends),  # what is durable: the ingest's own word may come after the batch
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
             **self._ingests.state(),
