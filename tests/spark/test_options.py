@@ -74,7 +74,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant() -> None:
 
 def test_everything_that_is_missing_is_named_with_an_example() -> None:
     with pytest.raises(OptionError) as caught:
-        source_options({}, "stream")
+        source_options({"credit": "100"}, "stream")
     assert str(caught.value).split("\n") == [
         'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5672,127.0.0.1:5673")',
         'option topic: is missing; give it, as in .option("topic", "orders")',
