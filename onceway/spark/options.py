@@ -136,7 +136,8 @@ REQUIRED: Final = {"stream": ("url", "topic", "subscription", "walLocation"), "b
 PATTERN: Final = "topicPattern"  # in place of topic
 _OTHER_NAMES: Final = {"servers": "url", "host": "url", "urls": "url", "topics": "topic", "address": "topic"}
 _OTHER_SOURCE_NAMES: Final = {  # besides Kafka's (`kafka`)
-    **_OTHER_NAMES, "name": "subscription", "wal": "walLocation", "numpartitions": "minPartitions",
+    **_OTHER_NAMES, "name": "subscription", "wal": "walLocation", "paths": "walLocation",
+    "numpartitions": "minPartitions",
     "startoffset": "startingOffsets", "endoffset": "endingOffsets",
 }  # fmt: skip
 

@@ -64,6 +64,7 @@ def test_values_have_the_units_of_a_topology_file_and_keys_any_case() -> None:
 
 def test_an_unknown_option_is_named_with_what_may_have_been_meant() -> None:
     assert problems(maxrowspertriger="1") == ['option maxrowspertriger: is unknown; did you mean "maxRowsPerTrigger"?']
+    assert problems(paths='["/a","/b"]') == ['option paths: is unknown; did you mean "walLocation"?']
     assert problems(subscribe="orders") == ['option subscribe: is unknown; did you mean "topic"?']
     assert problems(maxoffsetspertrigger="5") == [
         'option maxoffsetspertrigger: is unknown; did you mean "maxRowsPerTrigger"?'
