@@ -20,13 +20,14 @@ from onceway.conformance.run import chosen
 from onceway.operate import metrics as router
 from onceway.operate import waits as core
 from onceway.operate.status import RECORDS
+from onceway.spark.kafka import COUNTERPARTS
 from onceway.spark.source import service
 from onceway.topology import reference
 from onceway.topology.listeners import LISTENERS, Listener
 from scripts import waits as places
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PLACE: Final = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+PLACE: Final = re.compile(r"(?<=<!-- table: )([A-Za-z ]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 
 METRICS: Final[Mapping[str, Sequence[Metric[Any]]]] = {
     "metrics of a router": router.ROUTER,
@@ -91,6 +92,15 @@ def conformance_table() -> Iterator[str]:
         yield f"| `{check.name}` | {', '.join(check.needs[1:])} | {check.rule} | {check.text} |"
 
 
+def kafka_table() -> Iterator[str]:
+    yield "| Kafka's | the source's | the sink's | |"
+    yield "| --- | --- | --- | --- |"
+    for row in COUNTERPARTS:
+        names = ", ".join(f"`{name}`" for name in row.kafka)
+        ours = (f"`{name}`" if name else "" for name in (row.source, row.sink))
+        yield f"| {names} | {' | '.join(ours)} | {row.why} |"
+
+
 TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     **{name: lambda table=table: metrics_table(table) for name, table in METRICS.items()},
     **{title: lambda section=section: reference.table(section) for title, section in reference.by_title().items()},
@@ -98,6 +108,7 @@ TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     "listeners": listeners_table,
     "waits": waits_table,
     "checks of clients": conformance_table,
+    "options of Kafka": kafka_table,
 }
 FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
 

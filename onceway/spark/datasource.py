@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from onceway.spark.errors import OptionError, first_line
-from onceway.spark.options import source_options
+from onceway.spark.options import of_new_table, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,6 +46,8 @@ class OncewayDataSource(DataSource):  # type: ignore[misc]
     @first_line()
     def schema(self) -> str:
         """The schema where the user gives none.  Raises OptionError: this is the first call with the options."""
+        if of_new_table(self.options):
+            return COLUMNS
         options = source_options(self.options, "either")
         return COLUMNS + HEADERS[options.include_headers]
 

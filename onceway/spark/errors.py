@@ -99,6 +99,11 @@ def fenced_off(place: str) -> WalFenced:
     )
 
 
+TWO_READERS: Final = (
+    "one frame that two queries are started with reads it twice, and so do two loads in one query.  Give each a "
+    "walLocation and subscription of its own; or receive once, by `onceway ingest run`, and let each load read what is "
+    "there (ingest=apart, each with a name of its own as reader)"
+)
 DAMAGE_REMEDY: Final = (
     "restore the file from a copy, or start with a new walLocation and a new checkpoint and expect the rows from there "
     "on that were not processed to be lost"

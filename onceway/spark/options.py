@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from onceway.base.values import NO_PATTERN, format_duration, read_count, read_duration, read_size
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
+from onceway.spark import kafka
 from onceway.spark.access import NO_ACCESS, Access, take_access
 from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
@@ -44,6 +45,41 @@ class Option:
     most: float = 1 << 60
     example: str = ""
     words: tuple[str, ...] = ()  # the only values
+
+
+# -- what Spark adds
+
+CHECKPOINT: Final = "checkpointlocation"
+_OF_SPARK: Final = frozenset(  # to the options that a user gives; tests/spark/test_what_spark_passes.py collects them
+    (CHECKPOINT, "queryname", "location", "provider", "owner", "comment", "collation", "external",
+     "is_managed_location")
+)  # fmt: skip
+_OF_TABLE: Final = "option."  # each option of a table once more, with this before its name
+
+
+_AT_EACH_USE: Final = (
+    "Spark does not tell those who read and write a table the options that it was created with.  Create it without "
+    "(CREATE TABLE t USING onceway), and give them at each use, as in SELECT * FROM STREAM t WITH (topic = 'orders', "
+    '...), spark.readStream.options(...).table("t"), df.writeStream.options(...).toTable("t")'
+)
+
+
+def adds(key: str) -> bool:
+    """Whether Spark adds an option of this name by itself."""
+    return key.lower() in _OF_SPARK or key.lower().startswith(_OF_TABLE)
+
+
+def of_new_table(options: Mapping[str, str]) -> bool:
+    """Whether these are what Spark passes at CREATE TABLE.  Raises OptionError where the user gives some there."""
+    keys = {key.lower() for key in options}
+    if "provider" not in keys:
+        return False
+    given = sorted(key.removeprefix(_OF_TABLE) for key in keys if key.startswith(_OF_TABLE))
+    if "location" in keys and "is_managed_location" not in keys and "path" not in given:
+        given.append("LOCATION")
+    if given:
+        raise OptionError(f"CREATE TABLE with options ({', '.join(given)}): {_AT_EACH_USE}")
+    return True
 
 
 # -- source and sink
@@ -99,16 +135,11 @@ OPTIONS: Final = (
 )
 REQUIRED: Final = {"stream": ("url", "topic", "subscription", "walLocation"), "batch": ("walLocation",)}
 PATTERN: Final = "topicPattern"  # in place of topic
-_OTHER_NAMES: Final = {  # in other sources and sinks, or nearly ours
-    "kafka.bootstrap.servers": "url", "servers": "url", "host": "url", "urls": "url", "topics": "topic",
-    "address": "topic",
-}  # fmt: skip
-_OTHER_SOURCE_NAMES: Final = {
-    **_OTHER_NAMES, "subscribe": "topic", "subscribepattern": "topicPattern",
-    "group.id": "subscription", "name": "subscription",
-    "maxoffsetspertrigger": "maxRowsPerTrigger", "minoffsetspertrigger": "minRowsPerTrigger",
-    "wal": "walLocation", "numpartitions": "minPartitions",
-    "startoffset": "startingOffsets", "endoffset": "endingOffsets", "maxrecordsperpartition": "maxTaskBytes",
+_OTHER_NAMES: Final = {"servers": "url", "host": "url", "urls": "url", "topics": "topic", "address": "topic"}
+_OTHER_SOURCE_NAMES: Final = {  # besides Kafka's (`kafka`)
+    **_OTHER_NAMES, "name": "subscription", "wal": "walLocation", "paths": "walLocation",
+    "numpartitions": "minPartitions",
+    "startoffset": "startingOffsets", "endoffset": "endingOffsets",
 }  # fmt: skip
 
 
@@ -158,9 +189,9 @@ def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "
 
     Raises OptionError with all problems.
     """
-    reading = _Reading(OPTIONS, "walLocation", _OTHER_SOURCE_NAMES)
+    reading = _Reading("source", OPTIONS, "walLocation", _OTHER_SOURCE_NAMES)
     for key, text in options.items():
-        if key.lower() == "checkpointlocation":
+        if key.lower() == CHECKPOINT:  # which Spark does not give to a source
             reading.problems.append(f"option {key}: is unknown; it belongs to writeStream")
         else:
             reading.read(key, text)
@@ -241,7 +272,7 @@ SINK_OPTIONS: Final = (
     *_ACCESS,
 )
 _OTHER_SINK_NAMES: Final = {
-    **_OTHER_NAMES, "container": "name", "outbox": "outboxLocation", "location": "outboxLocation",
+    **_OTHER_NAMES, "container": "name", "outbox": "outboxLocation",
     "walretention": "outboxRetention", "txnversion": "writeId", "batchid": "writeId",
 }  # fmt: skip
 
@@ -274,13 +305,9 @@ class SinkOptions:
 
 def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) -> SinkOptions:
     """Raises SinkOptionError with all problems, one a line."""
-    reading = _Reading(SINK_OPTIONS, "outboxLocation", _OTHER_SINK_NAMES)
-    checkpoint = None
+    reading = _Reading("sink", SINK_OPTIONS, "outboxLocation", _OTHER_SINK_NAMES)
     for key, text in options.items():
-        if key.lower() == "checkpointlocation":  # writeStream's own, passed with the others
-            checkpoint = text
-        else:
-            reading.read(key, text)
+        reading.read(key, text)
     reading.require(("url", "outboxLocation"))
     if use == "stream":
         reading.refuse("writeId", "has no meaning in a stream, whose batches have numbers", "leave it out")
@@ -291,6 +318,7 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
     values = reading.values
     location, topic, write_id = (values.pop(name, None) for name in ("location", "topic", "write_id"))
     access = take_access(values)
+    checkpoint = next((text for key, text in options.items() if key.lower() == CHECKPOINT), None)
     return SinkOptions(location, topic, Terms(**values, checkpoint=checkpoint, access=access), write_id)
 
 
@@ -301,6 +329,7 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
 class _Reading:
     """The options read so far, and every problem with them."""
 
+    kind: kafka.Use
     options: tuple[Option, ...]
     path: str  # the option that load(), save() and start() call `path`
     other_names: Mapping[str, str]  # in lower case
@@ -317,6 +346,8 @@ class _Reading:
             self.problem(name, what, remedy)
 
     def require(self, names: tuple[str, ...]) -> None:
+        if names and not self.given:
+            self.problems.append(f"no option is given.  If this is a table: {_AT_EACH_USE}")
         for option in self.options:
             if option.name in names and option.name not in self.given:
                 remedy = f'give it, as in .option("{option.name}", "{option.example}")'
@@ -325,6 +356,8 @@ class _Reading:
     def read(self, key: str, text: str) -> None:
         by_key = {option.name.lower(): option for option in self.options}
         option = by_key.get(self.path.lower() if key.lower() == "path" else key.lower())
+        if option is None and adds(key):
+            return
         if option is None:
             self.problem(key, "is unknown", self._meant(key.lower()))
             return
@@ -341,6 +374,8 @@ class _Reading:
 
     def _meant(self, key: str) -> str:
         """The remedy for an unknown key: the likely name, or all names."""
+        if (of_kafka := kafka.counterpart(key)) is not None:
+            return of_kafka.answer(self.kind)
         by_key = {option.name.lower(): option.name for option in self.options}
         name = self.other_names.get(key)
         if name is None:

@@ -64,6 +64,7 @@ def test_values_have_the_units_of_a_topology_file_and_keys_any_case() -> None:
 
 def test_an_unknown_option_is_named_with_what_may_have_been_meant() -> None:
     assert problems(maxrowspertriger="1") == ['option maxrowspertriger: is unknown; did you mean "maxRowsPerTrigger"?']
+    assert problems(paths='["/a","/b"]') == ['option paths: is unknown; did you mean "walLocation"?']
     assert problems(subscribe="orders") == ['option subscribe: is unknown; did you mean "topic"?']
     assert problems(maxoffsetspertrigger="5") == [
         'option maxoffsetspertrigger: is unknown; did you mean "maxRowsPerTrigger"?'
@@ -74,7 +75,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant() -> None:
 
 def test_everything_that_is_missing_is_named_with_an_example() -> None:
     with pytest.raises(OptionError) as caught:
-        source_options({}, "stream")
+        source_options({"credit": "100"}, "stream")
     assert str(caught.value).split("\n") == [
         'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5672,127.0.0.1:5673")',
         'option topic: is missing; give it, as in .option("topic", "orders")',

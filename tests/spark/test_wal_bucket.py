@@ -203,7 +203,8 @@ def test_a_second_writer_is_told_who_holds_the_lease_and_a_silent_one_is_followe
     life = Life(wal, 10, GROUPS)
     world.process()
     with pytest.raises(
-        WalLocked, match=r"holds the lease of this log .the ingest of a query. and renews it; stop that"
+        WalLocked,
+        match=r"holds the lease of this log .the ingest of a query. and renews it.  Stop that one; one frame that two queries",
     ):
         WalJournal(wal, None, GROUPS).open(None, lambda: None)
     kill(frozen)  # it renews no more

@@ -66,8 +66,9 @@ def test_second_query_on_a_log_is_told_who_has_it_and_what_to_do(tmp_path: Path)
         Life(wal)
     text = str(caught.value)
     assert os.path.join(wal.location, "0", "lock") in text
-    assert f"two queries on one log: process {os.getpid()} on " in text
-    assert "stop that query, or give this one a walLocation" in text
+    assert f"two readers of one log: process {os.getpid()} on " in text
+    assert "one frame that two queries are started with reads it twice, and so do two loads in one query" in text
+    assert "Give each a walLocation and subscription of its own; or receive once, by `onceway ingest run`" in text
     assert "0.2 s (lockTimeout)" in text
     life.close()
     Life(wal, epoch=20).close()

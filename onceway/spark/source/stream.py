@@ -393,6 +393,7 @@ class Stream:
         self._description = f"{topics} from {routers} by subscription {options.subscription}, log {self.wal.location}"
         self._initial: Offset | None = None
         self._unsure = False  # whether the query goes on with its batch 0, or has no checkpoint
+        self._repeats = False  # its batch 0, which began where the log remembers
         self._frozen: dict[int, int] | None = None
         self._planned = clock()  # when the last batch was planned
         self._at: dict[int, int] = {}  # how far batches have been planned
@@ -419,13 +420,8 @@ class Stream:
         (`ranges`); a query without a checkpoint asks what there is (`latest`).
         """
         if self._initial is None:
-            positions = None
-            if self._progress.begun and self._options.on_new_checkpoint == "fail":
-                self._unsure = True
-                positions = self._progress.initial
-            self._initial = Offset(
-                self.wal.uuid, positions if positions is not None else starting(self._log, self._options)
-            )
+            self._unsure = self._progress.begun
+            self._initial = Offset(self.wal.uuid, starting(self._log, self._options))
         return self._initial
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
@@ -434,13 +430,9 @@ class Stream:
         Raises IngestFailed, DataLoss, CheckpointIsNew.
         """
         if self._unsure and start == self._initial:
-            raise CheckpointIsNew(
-                f"{self.wal.location}: a query with a checkpoint has had rows of this log, and this one has no "
-                "checkpoint: it would number its batches from 0 again, and a sink that knows batches by number "
-                "(files, tables, foreachBatch) would leave out rows without a word.  Restore the checkpoint; or "
-                "give the query a new sink as well as the new checkpoint, say by startingOffsets where to begin, "
-                "and start it once with onNewCheckpoint=accept"
-            )
+            self._new_checkpoint(start)
+        if self._repeats:  # that is done now
+            self._initial, self._repeats = self._batch_0(), False
         if self._topics is not None:
             self._take_up(self._topics.found())
         self._ingests.check()
@@ -464,6 +456,25 @@ class Stream:
         self._planned = self._clock()
         self._at = ends
         return Offset(self.wal.uuid, ends)
+
+    def _batch_0(self) -> Offset:
+        """Where it began, before the query was started again."""
+        return Offset(self.wal.uuid, self._progress.initial or {})
+
+    def _new_checkpoint(self, start: Offset) -> None:
+        if self._options.on_new_checkpoint == "fail":
+            raise CheckpointIsNew(
+                f"{self.wal.location}: a query with a checkpoint has had rows of this log, and this one has no "
+                "checkpoint: it would number its batches from 0 again, and a sink that knows batches by number "
+                "(files, tables, foreachBatch) would leave out rows without a word.  Restore the checkpoint; or "
+                "give the query a new sink as well as the new checkpoint, say by startingOffsets where to begin, "
+                "and start it once with onNewCheckpoint=accept.  The full refresh of a pipeline gives its table a new "
+                "checkpoint and empties it: set onNewCheckpoint=accept for good, and the next run fills it with the "
+                "rows that the log has"
+            )
+        self._unsure = False
+        before = sum(start.positions.values())
+        say(f"a query with a new checkpoint reads {self.wal.location} without the first {before} rows")
 
     def _old_partitions_first(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
         """A publisher's messages went on in other partitions when their number changed: these rows come later."""
@@ -511,10 +522,13 @@ class Stream:
 
     def ranges(self, start: Offset, end: Offset) -> list[Range]:
         """The tasks of a batch.  Needs no ingest: it may be the first call after a restart.  Raises DataLoss."""
-        begins, ends = self._log.batch(start, end)
+        first = start == self._initial
+        if first and self._unsure and self._progress.initial is not None:
+            self._repeats = True
         self._unsure = False
+        begins, ends = self._log.batch(self._batch_0() if self._repeats else start, end)
         if ends != begins:
-            self._progress.note_begun(start.positions if start == self._initial else None)
+            self._progress.note_begun(start.positions if first and not self._repeats else None)
             self._progress.plan(ends)
         return tasks(self._log.readers, begins, ends, self._options)
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged, WalLocked, explain
+from onceway.spark.errors import DAMAGE_REMEDY, TWO_READERS, WalDamaged, WalLocked, explain
 from onceway.spark.files import Disk, Documents, Lock, LockHeld, sync_path
 from onceway.spark.wal.frames import Segment
 
@@ -170,9 +170,8 @@ def take_lock(path: str, timeout_s: float) -> Lock:
         return Lock(path, timeout_s)
     except LockHeld as held:
         raise WalLocked(
-            f"{path}: two queries on one log: {held.holder} writes it; stop that query, or give this one a walLocation "
-            f"(and subscription) of its own.  Waited {timeout_s:g} s (lockTimeout); the ingest of a driver that was "
-            "killed releases it within a few seconds"
+            f"{path}: two readers of one log: {held.holder} writes it.  Stop the other query; {TWO_READERS}.  Waited "
+            f"{timeout_s:g} s (lockTimeout); the ingest of a driver that was killed releases it within a few seconds"
         ) from None
     except OSError as error:
         doing = "locking; walLocation needs a file system with flock (mount it with locks)"

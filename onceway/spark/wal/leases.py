@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceway.base import waits
-from onceway.spark.errors import WalError, WalLocked
+from onceway.spark.errors import TWO_READERS, WalError, WalLocked
 from onceway.spark.wal.documents import Document
 
 LASTS_S: Final = 10.0
@@ -91,8 +91,7 @@ class Lease:
                 assert content is not None
                 raise WalLocked(
                     f"{self._place}: process {content['pid']} on {content['host']} holds the lease of this log "
-                    f"({content.get('note') or 'the ingest of a query'}) and renews it; stop that one, or give this "
-                    "query a walLocation and subscription of its own"
+                    f"({content.get('note') or 'the ingest of a query'}) and renews it.  Stop that one; {TWO_READERS}"
                 )
             time.sleep(self._lasts_s / LOOKS)
         self.held = True
