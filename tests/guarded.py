@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -86,3 +88,14 @@ class Guarded:
                 await story()
 
         run(asyncio.wait_for(played(), BOUND_S))
+
+
+async def ended(connection: socket.socket, within_s: float = 10.0) -> bytes:
+    """What a stranger is told until its connection is closed."""
+    connection.setblocking(False)
+    loop, said = asyncio.get_running_loop(), b""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(within_s):
+            while part := await loop.sock_recv(connection, 65_536):
+                said += part
+    return said

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import onceway
 from onceway.access import authentication
 from onceway.access.tls import listener_context
 from onceway.access.trunks import read_trunk_tls
@@ -28,6 +29,25 @@ async def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {BOUND_S:g} s: {what}"
         await asyncio.sleep(0.01)
+
+
+async def exchange(publisher: onceway.Publisher, subscriber: onceway.Subscriber, body: bytes) -> None:
+    """One message from the one to the other."""
+    sent = await publisher.put(body)
+    delivery = await subscriber.receive()
+    assert delivery.body == body
+    await delivery.accept()
+    await sent
+
+
+@contextlib.asynccontextmanager
+async def undisturbed(one: onceway.Connection, other: onceway.Connection) -> AsyncIterator[None]:
+    """A publisher and a subscriber at two routers, before and after."""
+    async with one as here, other as there:
+        subscriber, publisher = await there.subscriber("orders"), await here.publisher("orders")
+        await exchange(publisher, subscriber, b"0" * 100_000)
+        yield
+        await exchange(publisher, subscriber, b"1" * 100_000)
 
 
 class Served:

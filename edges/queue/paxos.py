@@ -39,6 +39,7 @@ from edges.queue.messages import (
 )
 
 NO_BALLOT: Final = Ballot(0, "")
+RETRY_S: Final = 1.0  # how long an answer is waited for before something is said again
 
 
 class Paxos:
@@ -49,15 +50,12 @@ class Paxos:
         members: all of them, this one included; a majority of them must be alive.
         life: a number higher than that of every earlier process of this name.
         kept: what earlier processes of this name asked to keep, in that order.
-        retry_s: how long an answer is waited for before something is said again.
 
     Attributes:
         room: octets of elements that one message may hold; a larger one has a message of its own. None: any number.
     """
 
-    def __init__(
-        self, name: str, members: Iterable[str], life: int, kept: Iterable[Record] = (), *, retry_s: float = 1.0
-    ) -> None:
+    def __init__(self, name: str, members: Iterable[str], life: int, kept: Iterable[Record] = ()) -> None:
         self.room: int | None = None
         self.name = name
         self.elements = Elements()
@@ -65,7 +63,6 @@ class Paxos:
         self._members = sorted(set(members))
         assert name in self._members
         self._life = life
-        self._retry_s = retry_s
         self._retry_at = 0.0
         self._enqueued = 0
         self._tickets = 0
@@ -133,7 +130,7 @@ class Paxos:
         self._say_to_itself(now)
         if now < self._retry_at:
             return
-        self._retry_at = now + self._retry_s
+        self._retry_at = now + RETRY_S
         if self.leading and self._ballot is None:
             self._campaign(now)
         elif self._ballot is not None and self._promises is not None:
@@ -276,7 +273,7 @@ class Paxos:
 
     def _campaign(self, now: float) -> None:
         """Phase 1 with a ballot higher than all that this member has seen (rule 3.2)."""
-        self._retry_at = now + self._retry_s
+        self._retry_at = now + RETRY_S
         self._ballot = Ballot(max(self._promised, self._highest).round + 1, self.name)
         self._promises, self._latest = {}, {}
         self._send(Phase1A(self._ballot, self._applied))

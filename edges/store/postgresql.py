@@ -131,7 +131,7 @@ class PostgresStore(EmbeddedStore):
         StoreError: It cannot be reached, or is of another version.
     """
 
-    def __init__(self, conninfo: str, *, wall_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
         self._id = secrets.token_hex(16)
         self._number = 0  # of this writer's last transaction
@@ -142,7 +142,7 @@ class PostgresStore(EmbeddedStore):
         self._noting = waits.MUTEX(threading.Lock())
         self._away = 0  # threads that have lost the server
         self._log = logger("store")
-        super().__init__(_place(conninfo), wall_us=wall_us)
+        super().__init__(_place(conninfo))
 
     # --- opening
 

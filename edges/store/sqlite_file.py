@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sqlite3
 import tempfile
@@ -14,7 +13,7 @@ from typing import Final
 
 from edges.store import StoreError, StoreFull
 from edges.store.blocks import checked_value
-from onceway.base import private, waits
+from onceway.base import locks, private, waits
 from onceway.client.sqlite_format import Damaged
 
 FORMAT: Final = 2
@@ -161,16 +160,7 @@ def lock(path: Path) -> int:
         descriptor = private.open_file(place, os.O_RDWR)
     except OSError as error:
         raise StoreError(f"{place}: {error.strerror}; is the directory there, and may it be written?") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+    if owner := locks.keep(descriptor):
         os.close(descriptor)
-        raise StoreError(
-            f"{path}: process {owner or '?'} has the store open; stop it, or give this one another place"
-        ) from None
-    try:
-        os.pwrite(descriptor, b"%-20d" % os.getpid(), 0)
-    except OSError:
-        pass  # a full disk: only another process's error message lacks the number
+        raise StoreError(f"{path}: process {owner} has the store open; stop it, or give this one another place")
     return descriptor

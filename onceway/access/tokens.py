@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -59,9 +59,8 @@ class Tokens:
         UsageError: PyJWT is missing, or the file of keys cannot be used.
     """
 
-    def __init__(self, rules: TokenRules, directory: Path, place: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, rules: TokenRules, directory: Path, place: str) -> None:
         self.rules = rules
-        self._wall = wall
         self._keys: dict[str, Any] = {}  # by id
         self._fetched_at: float | None = None  # tried to, by time.monotonic
         self._why = ""  # there are no newer keys
@@ -141,7 +140,7 @@ class Tokens:
             return Failure(f"a token for {named!r:.60}: {error}")
         if user in NOBODYS:
             return Failure(f"a token for {named!r:.60}, which can be nobody's name")
-        return Holder(user, tuple(groups), ends_at + LEEWAY_S - self._wall())
+        return Holder(user, tuple(groups), ends_at + LEEWAY_S - time.time())
 
     def _key(self, token: str) -> Any:
         """The key that the token names. Without a name it is the only one there is."""

@@ -1,7 +1,8 @@
-"""Locks between processes of one host, with a bound."""
+"""Locks between processes of one host: for as long as a process lives, or with a bound."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -27,6 +28,18 @@ def take(descriptor: int, row: Wait, place: Path) -> None:
                 text = f"{place}: {who} has had the lock for {row.s:g} s; let it end, or end it, and try again"
                 raise TimeoutError(text) from None
         time.sleep(AGAIN_S)
+
+
+def keep(descriptor: int) -> str:
+    """Takes the lock of an open file until this process ends, and writes its number there. Returns the number of the
+    process that has it, or `?`; empty: this one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "?"
+    with contextlib.suppress(OSError):  # a full disk: only another process's error message lacks the number
+        os.pwrite(descriptor, b"%-20d" % os.getpid(), 0)
+    return ""
 
 
 def _holder(descriptor: int) -> str:

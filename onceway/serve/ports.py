@@ -66,7 +66,7 @@ def problem(topology: Topology, name: str, kind: str, address: HostPort, error: 
     return Problem(str(topology.path), 0, place, what, remedy)
 
 
-def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[int]:
+def free_ports(count: int, rng: random.Random) -> list[int]:
     """Ports that are free now, all different.
 
     They lie below the range from which systems take the local ports of outgoing connections, so that a restarted router
@@ -75,7 +75,7 @@ def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[
     found: list[int] = []
     while len(found) < count:
         port = rng.randrange(20_000, 32_000)
-        if port not in found and try_listen((host, port)) is None:
+        if port not in found and try_listen(("127.0.0.1", port)) is None:
             found.append(port)
     return found
 

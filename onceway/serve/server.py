@@ -73,13 +73,12 @@ class RouterServer:
         fresh: bool = False,
         recover_age_s: float | None = None,
         log: Log = NO_LOG,
-        rng: random.Random | None = None,
     ) -> None:
         self.topology = self.started_with = topology
         self.name = name
         self.in_hand: dict[str, object] | None = None  # when its last life ended
         self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
-        self.rng = rng or random.Random(os.urandom(16))
+        self.rng = random.Random(os.urandom(16))
         self.log = log
         self.clock = time.monotonic
         self.started = now = self.clock()

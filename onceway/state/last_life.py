@@ -16,7 +16,6 @@ that is still waited for. So everything that is not certain makes it smaller, or
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import threading
@@ -28,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from onceway.base import waits
+from onceway.base import locks, waits
 from onceway.base.logs import Log
 from onceway.base.private import make_directory, open_file
 from onceway.errors import UsageError
@@ -244,19 +243,12 @@ def lock(directory: Path, network: str, routers: Iterable[str]) -> list[int]:
     held = []
     for name in routers:
         descriptor = open_file(directory / f"{name}.lock", os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        if owner := locks.keep(descriptor):
             raise UsageError(
-                f"network {network}: process {owner or '?'} on this host runs router {name} already; "
+                f"network {network}: process {owner} on this host runs router {name} already; "
                 f"stop it, or give this one another --state-dir (here: {directory.parent})"
-            ) from None
+            )
         held.append(descriptor)
-        try:
-            os.pwrite(descriptor, b"%-20d" % os.getpid(), 0)
-        except OSError:
-            pass  # a full disk: only the error message of another process lacks the number
     return held
 
 

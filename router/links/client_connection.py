@@ -47,8 +47,8 @@ from router.links.anonymous import AnonymousLink
 from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
 from router.links.buffers import SMALL_FRAME
-from router.links.filters import Selection
-from router.links.limits import ADDRESS_COST, CONNECTION, FILTER, LINKS, MAP, MEMORY, POLICIES, PORT
+from router.links.filters import Selection, octets_of
+from router.links.limits import ADDRESS_COST, CONNECTION, LINKS, MAP, MEMORY, POLICIES, PORT
 from router.links.management import managed_router
 from router.links.management_link import ManagementLink, RelayLink, check_may_read
 from router.links.negotiation import (
@@ -411,7 +411,7 @@ class ClientConnection(BaseConnection):
                     remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
                 )
                 assert remote.source is not None
-                filters = FILTER * len(encode_value(remote.source.filter)) if remote.source.filter else 0
+                filters = octets_of(remote.source.filter or {})
                 self.check_room(filters)
                 link.takes(self._check_attach(subscriber, len(remote.unsettled or ()), now) + filters)
                 if isinstance(remote.unsettled, UnreadMap):

@@ -7,6 +7,7 @@ A message of another message-format than 0 passes every filter, and one whose se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -18,7 +19,7 @@ from amqp10.annotations import APPLICATION_PROPERTIES, FOOTER
 from amqp10.encoder import encode_value
 from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
 from amqp10.sections import REMEMBERED, Glance
-from amqp10.types import Described, Symbol, ULong, place_of
+from amqp10.types import Array, Described, Symbol, ULong, place_of
 from router import names
 from router.core.ports import Needs, Outcome, Places, Unwanted
 from router.links.dear import SEARCH_BYTES, TooDear
@@ -31,9 +32,12 @@ MOST_FILTERS: Final = 16
 MOST_BYTES: Final = 16 << 10  # they are kept as long as the link
 MOST_TOGETHER: Final = 80_000
 """Bytes of the filters of all subscriptions of an address at one router that one message asks: some 10 ms."""
+OF_OCTET: Final = 12  # octets that are kept for one of a filter as it is sent: its texts, and expressions of LIKE
+OF_PART: Final = 256  # for a word, a sign or a value: objects and functions
 FREE_BYTES: Final = 128  # of filters that only messages with one value ask: as much as to send such a message takes
 MOST_WORDS: Final = 1 << 13  # of a subject that patterns of words read
 MOST_PARTITIONS: Final = 65_536
+_PART: Final = re.compile(r"\w+|[^\s\w.,]")
 _FIELDS: Final = {
     "message-id": "message_id",
     "user-id": "user_id",
@@ -194,6 +198,27 @@ def asked_of(applied: Mapping[str, Any], wants: Sequence[Wants]) -> int:
         if isinstance(each, _Selector) and each.needs is not None:
             free = FREE_BYTES
     return max(0, asked - free)
+
+
+def octets_of(applied: Mapping[str, Any]) -> int:
+    """What these filters take in memory, at most, with what is made of them."""
+    if not applied:
+        return 0
+    parts = 0
+    for value in applied.values():
+        inner = value.value if isinstance(value, Described) else value
+        parts += len(_PART.findall(inner)) if isinstance(inner, str) else _parts(inner)
+    return OF_OCTET * len(encode_value(applied)) + OF_PART * parts
+
+
+def _parts(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return 1 + sum(_parts(key) + _parts(each) for key, each in value.items())
+    if isinstance(value, Described):
+        return 1 + _parts(value.descriptor) + _parts(value.value)
+    if isinstance(value, Array):
+        return 1 + sum(map(_parts, value.values))
+    return 1 + sum(map(_parts, value)) if isinstance(value, list) else 1
 
 
 def publisher_of(glance: Glance) -> tuple[str, str] | None:

@@ -61,7 +61,6 @@ NO_LIMITS: Final = UserLimits()
 
 CONNECTION: Final = 6 << 10  # octets of a connection without sessions, about
 PORT: Final = 4 << 10  # of a link beside what the engine has, with what the core keeps while it is attached
-FILTER: Final = 28  # times the octets of a filter as it is sent: what is made of a selector or a map takes that much
 
 ENTRY_COST: Final = 1024  # bytes that a known name, or an entry of a map with its delivery, takes at most
 ADDRESS_COST: Final = 8  # entries

@@ -18,7 +18,7 @@ import onceway
 from onceway.client.reports import RouterLost
 from tests.cli.conftest import onceway as command
 from tests.live import LiveNetwork, free_port, wait_until
-from tests.onceway.test_server import until
+from tests.serving import until
 
 
 class File:

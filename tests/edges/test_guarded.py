@@ -44,7 +44,7 @@ from onceway.errors import OncewayError
 from onceway.serve.guard import Guard
 from onceway.serve.transport import UNSAID
 from router.policies import NOBODY, Identity
-from tests.guarded import PASSWORD, Guarded
+from tests.guarded import PASSWORD, Guarded, ended
 from tests.live import ROOT, dying_with_us, wait_until
 from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
 from tests.pki import Pki
@@ -449,17 +449,6 @@ class Stranger:
 
 
 # --- attacks
-
-
-async def ended(connection: socket.socket, within_s: float = 10.0) -> bytes:
-    """What the edge says until it closes."""
-    connection.setblocking(False)
-    loop, said = asyncio.get_running_loop(), b""
-    with contextlib.suppress(ConnectionError):
-        async with asyncio.timeout(within_s):
-            while part := await loop.sock_recv(connection, 65_536):
-                said += part
-    return said
 
 
 def open_files(process: subprocess.Popen[bytes]) -> int:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,10 @@ from onceway.access.guesses import MOST_OF_PAIR
 from onceway.access.tls import Tls, server_context
 from onceway.serve.neighbours import MOST_STRANGERS
 from onceway.topology.tls import TlsProfile
-from tests.guarded import PASSWORD, Guarded
+from tests.guarded import PASSWORD, Guarded, ended
 from tests.live import wait_until
 from tests.pki import Pki
+from tests.serving import exchange
 
 HALF_OPEN = 50
 ENDS_WITHIN_S = 10.0
@@ -69,21 +71,15 @@ async def undisturbed(guarded: Guarded) -> AsyncIterator[Callable[[bytes], Await
     async with connect(0) as here, connect(1) as there:
         subscriber, publisher = await there.subscriber("orders"), await here.publisher("orders")
 
-        async def exchange(body: bytes) -> None:
-            sent = await publisher.put(body)
-            delivery = await subscriber.receive()
-            assert delivery.body == body
-            await delivery.accept()
-            await sent
-
-        await exchange(b"before")
-        yield exchange
+        send = partial(exchange, publisher, subscriber)
+        await send(b"before")
+        yield send
         attacked = [guarded.network["a"].pid]
         began = cpu_seconds(attacked)
         async with asyncio.timeout(ENDS_WITHIN_S):
             async with connect(0):
                 pass
-            await exchange(b"after")
+            await send(b"after")
         assert cpu_seconds(attacked) - began < 1.0
         assert lost == []
     assert memory(guarded) - before < GROWTH
@@ -100,17 +96,6 @@ def open_files(guarded: Guarded) -> int:
 
 def port_of(guarded: Guarded) -> int:
     return int(guarded.url[0].rpartition(":")[2])
-
-
-async def ended(connection: socket.socket) -> bytes:
-    """What the router says until it closes."""
-    connection.setblocking(False)
-    loop, said = asyncio.get_running_loop(), b""
-    with contextlib.suppress(ConnectionResetError):
-        async with asyncio.timeout(ENDS_WITHIN_S):
-            while part := await loop.sock_recv(connection, 65_536):
-                said += part
-    return said
 
 
 def play(story: object) -> None:

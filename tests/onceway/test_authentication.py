@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,23 +23,7 @@ from onceway.topology import ConfigError, loads
 from onceway.topology.sasl import CertificateRule
 from tests.guarded import PASSWORD, Guarded
 from tests.pki import Pki
-
-
-@contextlib.asynccontextmanager
-async def undisturbed(guarded: Guarded) -> AsyncIterator[None]:
-    """A subscriber and a publisher at two routers, before and after."""
-    async with guarded.connect(guarded.url[0]) as here, guarded.connect(guarded.url[1]) as there:
-        subscriber = await there.subscriber("orders")
-        publisher = await here.publisher("orders")
-        for number in range(2):
-            sent = await publisher.put(b"%d" % number)
-            delivery = await subscriber.receive()
-            assert delivery.body == b"%d" % number
-            await delivery.accept()
-            await sent
-            if number == 0:
-                yield
-
+from tests.serving import undisturbed
 
 MECHANISMS = ["SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", None]
 
@@ -51,7 +33,7 @@ def test_each_mechanism_lets_in_who_knows_the_password_and_nobody_else(tmp_path:
     guarded = Guarded(tmp_path, certificates=[{"from": "email"}])
 
     async def story() -> None:
-        async with undisturbed(guarded):
+        async with undisturbed(*map(guarded.connect, guarded.url[:2])):
             secure, plain = guarded.url[0], guarded.plain[0]
             for mechanism in MECHANISMS:
                 async with guarded.connect(secure, mechanism=mechanism) as connection:
@@ -183,7 +165,7 @@ def test_guessing_gets_slow_and_then_not_even_the_right_password_helps_but_other
 
     async def story() -> None:
         url, loop = guarded.url[0], asyncio.get_running_loop()
-        async with undisturbed(guarded):
+        async with undisturbed(*map(guarded.connect, guarded.url[:2])):
 
             async def guess(number: int, mechanism: str | None) -> float:
                 began = loop.time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,7 @@ from chaos.fuzz.page_costs import KINDS, Served, turns_of
 from onceway.operate.node.entities import Entities, Making
 from onceway.operate.node.node import Node
 from router.border import Border
+from router.core.reports import at_once
 from router.links.management import Request
 from router.policies import Identity
 from tests.router.borders import Broken, Idle, Told
@@ -84,16 +85,8 @@ def test_a_query_is_answered_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "take more than 500 octets: ask for fewer" in refused["statusDescription"]
 
 
-def steps_of(work: Generator[None, None, Any]) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-
-
 def rows_of(served: Served, start: int, stop: int | None) -> list[Any]:
-    rows, number = steps_of(served.node._rows(KINDS, ["identity"], start, stop))
+    rows, number = at_once(served.node._rows(KINDS, ["identity"], start, stop))
     found: list[Any] = decode_value(rows)[0]
     assert len(found) == number
     return found
@@ -122,7 +115,7 @@ def test_only_what_is_asked_for_is_made(made: list[str]) -> None:
         assert rows_of(served, at, at + 50) == everything[at : at + 50]
         assert len(made) == len(everything[at : at + 50])
     made.clear()
-    assert steps_of(served.node._rows(["onceway.router", "onceway.address"], ["name"], 0, 1))[1] == 1
+    assert at_once(served.node._rows(["onceway.router", "onceway.address"], ["name"], 0, 1))[1] == 1
     assert made == ["router"]
 
 
@@ -131,11 +124,11 @@ def test_every_entity_that_a_query_finds_is_read_by_its_identity_and_name_withou
     kind: str, made: list[str]
 ) -> None:
     served = Served(120)
-    rows = decode_value(steps_of(served.node._rows([kind], ["identity", "name"], 0, None))[0])[0]
+    rows = decode_value(at_once(served.node._rows([kind], ["identity", "name"], 0, None))[0])[0]
     for key, values in zip(("identity", "name"), zip(*rows, strict=True), strict=False):
         for value in values[::17]:
             made.clear()
-            found = steps_of(served.node._find([kind], key, value))
+            found = at_once(served.node._find([kind], key, value))
             assert found[key] == value
             assert len(made) <= 2, "their name of an address has a letter before ours"
-            assert steps_of(served.node._find([kind], key, f"{value}x")) is None
+            assert at_once(served.node._find([kind], key, f"{value}x")) is None

@@ -14,7 +14,7 @@ from chaos.live.ports import free_port
 from onceway.access.users import User, Users, load_users, store_users, with_password
 from onceway.errors import LinkRefused
 from tests.guarded import PASSWORD, Guarded
-from tests.serving import until
+from tests.serving import exchange, until
 
 MALLORYS = "builder"
 AWAY = ("mallory|away", "away")
@@ -62,11 +62,7 @@ def test_nobody_takes_what_is_another_users_by_its_name(guarded: Guarded) -> Non
                 await delivery.accept()
             await sent
             await theirs.close()
-            sent = await publisher.put(b"another")
-            delivery = await hers.receive()
-            assert delivery.body == b"another"
-            await delivery.accept()
-            await sent
+            await exchange(publisher, hers, b"another")
 
     guarded.play(story)
 

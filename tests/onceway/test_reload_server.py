@@ -15,7 +15,7 @@ from onceway import topology
 from onceway.client.reports import RouterLost
 from onceway.serve.server import RouterServer
 from tests.live import free_port
-from tests.onceway.test_server import until
+from tests.serving import until
 
 EVERY_S = 0.002
 

@@ -27,8 +27,8 @@ from onceway.serve.sweeping import ALONE_S, SWEPT
 from onceway.serve.transport import HIGH_WATER
 from router.links.base import OUTPUT_LIMIT
 from tests.live import free_port
+from tests.serving import BOUND_S, until
 
-BOUND_S = 60.0
 BODY = Message(b"x").encode()
 
 
@@ -97,13 +97,6 @@ class Client:
         for run in self.seen(Transfers):
             run.link.dispose(run.first_id, run.first_id + len(run.tags) - 1, ACCEPTED, False)
         self.flush()
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {BOUND_S:g} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 def make_topology(*names: str) -> topology.Topology:

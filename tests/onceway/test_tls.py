@@ -9,7 +9,8 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from onceway.topology import ConfigError, loads
 from onceway.topology.tls import Pair, TlsProfile
 from tests.live import LiveNetwork
 from tests.pki import Pki
-from tests.serving import Served, serving
+from tests.serving import Served, exchange, serving, undisturbed
 
 BOUND_S = 60.0
 
@@ -55,6 +56,10 @@ class Secure:
     def tls(self, certificate: Path | None = None) -> ssl.SSLContext:
         return onceway.tls_context(self.pki.ca, certificate)
 
+    def undisturbed(self, certificate: Path | None = None) -> AbstractAsyncContextManager[None]:
+        one, other = (onceway.connect(self.url[name], tls=self.tls(certificate)) for name in "ab")
+        return undisturbed(one, other)
+
     async def refused(self, url: str | None = None, tls: ssl.SSLContext | None = None) -> str:
         """Why the router is not reached: of the first try, however long it takes."""
         lost: asyncio.Queue[str] = asyncio.Queue()
@@ -72,26 +77,6 @@ class Secure:
             await connecting.close(timeout_s=0)
 
 
-@contextlib.asynccontextmanager
-async def undisturbed(secure: Secure, certificate: Path | None = None) -> AsyncIterator[None]:
-    """A subscriber and a publisher at two routers, before and after."""
-    async with (
-        onceway.connect(secure.url["a"], tls=secure.tls(certificate)) as here,
-        onceway.connect(secure.url["b"], tls=secure.tls(certificate)) as there,
-    ):
-        subscriber = await there.subscriber("orders")
-        publisher = await here.publisher("orders")
-        for number in range(2):
-            body = b"%d" % number * 100_000
-            sent = await publisher.put(body)
-            delivery = await subscriber.receive()
-            assert delivery.body == body
-            await delivery.accept()
-            await sent
-            if number == 0:
-                yield
-
-
 def play(secure: Secure, story: Callable[[], Awaitable[None]]) -> None:
     async def played() -> None:
         async with serving(secure.network.topology_path) as secure.routers:
@@ -105,7 +90,7 @@ def test_messages_go_through_tls_and_who_is_not_trusted_is_told_why(tmp_path: Pa
     stranger = Pki(tmp_path / "stranger")
 
     async def story() -> None:
-        async with undisturbed(secure):
+        async with secure.undisturbed():
             plain = secure.network.routers["a"].url
             reasons = await asyncio.gather(
                 secure.refused(tls=onceway.tls_context(stranger.ca)),
@@ -130,7 +115,7 @@ def test_clients_show_a_certificate_where_it_is_required(tmp_path: Path) -> None
     secure.pki.revoked(bad)
 
     async def story() -> None:
-        async with undisturbed(secure, good):
+        async with secure.undisturbed(good):
             said = {"certificate required": None, "revoked": bad, "expired": old, "unknown ca": foreign}
             reasons = await asyncio.gather(*(secure.refused(tls=secure.tls(pem)) for pem in said.values()))
             for part, why in zip(said, reasons, strict=True):
@@ -143,7 +128,7 @@ def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_
     secure = Secure(tmp_path)
 
     async def story() -> None:
-        async with undisturbed(secure):
+        async with secure.undisturbed():
             pem = secure.pki.directory / "router.pem"
             before = pem.read_text()
             pem.write_text(before.split("-----BEGIN CERTIFICATE")[0])
@@ -177,10 +162,7 @@ def test_a_router_that_is_drained_sends_tls_clients_to_the_tls_listener_of_anoth
             secure.routers["a"].server.drain()
             await secure.routers["a"].server.until_drained(10.0)
             publisher = await connection.publisher("orders")
-            sent = await publisher.put(b"after")
-            delivery = await subscriber.receive()
-            await delivery.accept()
-            await sent
+            await exchange(publisher, subscriber, b"after")
             assert connection.url == secure.url["b"]
 
     play(secure, story)
@@ -441,7 +423,7 @@ def test_bytes_that_are_no_tls_end_one_connection(tmp_path: Path) -> None:
     assert not hello.over
 
     async def story() -> None:
-        async with undisturbed(secure):
+        async with secure.undisturbed():
             for number in range(60):
                 reader, writer = await asyncio.open_connection("127.0.0.1", secure.ports["a"])
                 data = bytearray(greeting)

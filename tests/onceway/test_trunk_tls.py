@@ -22,7 +22,7 @@ from onceway.errors import UsageError
 from onceway.topology import ConfigError, format_host_port, loads
 from tests.live import LiveNetwork
 from tests.pki import Pki
-from tests.serving import BOUND_S, Served, serving, until
+from tests.serving import BOUND_S, Served, exchange, serving, until
 
 PROFILE = {"certificate": "pki/${router}.pem", "ca": "pki/ca.pem", "revoked": "pki/revoked.pem"}
 
@@ -57,11 +57,7 @@ class Certified:
         ):
             subscriber = await there.subscriber("orders")
             publisher = await here.publisher("orders")
-            sent = await publisher.put(body)
-            delivery = await subscriber.receive()
-            assert delivery.body == body
-            await delivery.accept()
-            await sent
+            await exchange(publisher, subscriber, body)
 
     def play(self, story: Callable[[dict[str, Served]], Awaitable[None]], *names: str) -> None:
         """With these routers in this process."""

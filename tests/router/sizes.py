@@ -31,6 +31,7 @@ class Size:
                 continue
             seen.add(id(each))
             if isinstance(each, FunctionType):  # not its module's names, which are what the whole program keeps
+                self.octets += sys.getsizeof(each)
                 found += each.__closure__ or ()
                 continue
             self.objects[type(each).__name__] += 1

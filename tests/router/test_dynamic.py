@@ -184,18 +184,6 @@ def test_rounds_of_request_and_reply_leave_no_name() -> None:
     assert [len(core.counters.by_label) for core in mesh.cores.values()] == [1, 1]
 
 
-def test_who_replies_is_known_as_long_as_its_node_is_there() -> None:
-    """Its link is lost, and it comes back with what is undecided (protocol 8.4.13)."""
-    mesh = Mesh("ab")
-    replies, reply = asks(mesh), serves(mesh)
-    reply.send("reply")
-    reply.leave()
-    mesh.pass_time(30.0)
-    again = serves(mesh, unsettled={b"reply": None})
-    again.send("reply")
-    assert (again.accepted(), [got.body for got in replies.got]) == ([0], ["reply"])
-
-
 @pytest.mark.parametrize("apart_s", [9.8, 30.0], ids=["before it is forgotten", "after"])
 def test_who_replies_is_learnt_again_with_its_node(apart_s: float) -> None:
     """HELLO tells of the publisher before JOIN tells of the node (protocol 8.4.13)."""

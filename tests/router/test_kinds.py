@@ -12,14 +12,6 @@ from tests.router.harness import SHORT, TOPIC, Mesh
 QUEUE = replace(SHORT, match=TOPIC, type="queue")
 
 
-def follow(mesh: Mesh, *names: str, queue: bool = True, run: bool = True) -> None:
-    for name in names:
-        core = mesh.cores[name]
-        core.reconfigure(replace(core.config, addresses=(QUEUE,) if queue else ()), mesh.now)
-    if run:
-        mesh.run()
-
-
 def refusals(core: Core) -> list[str]:
     return core.kinds.obstacles(replace(core.config, addresses=(QUEUE,)))
 
@@ -65,5 +57,7 @@ def test_a_declared_subscription_that_never_attached_does_not_use_it() -> None:
     mesh = mesh_of_topics(addresses=(declared,))
     assert mesh.cores["a"].addresses[TOPIC].subscriptions.entries
     assert not refusals(mesh.cores["a"])
-    follow(mesh, "a", "b")
+    for core in mesh.cores.values():
+        core.reconfigure(replace(core.config, addresses=(QUEUE,)), mesh.now)
+    mesh.run()
     assert not mesh.cores["a"].addresses

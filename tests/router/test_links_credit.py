@@ -138,22 +138,6 @@ def test_a_flow_that_shows_an_old_limit_proves_nothing() -> None:
     assert proof.flow(4, 7)
 
 
-def test_a_flow_without_credit_from_before_the_question_does_not_answer_it() -> None:
-    credit = credit_with(10, 8 << 20, 1)
-    credit.change(0)
-    credit.window(0, 0)
-    credit.change(0)  # read by a publisher that has sent one meanwhile, and shows that it has no credit: (1, 0)
-    proof = opened(threshold=credit.highest_limit, seen=tuple(credit.granted))
-    credit.ask(0)
-    proof.granted(credit.limit)
-    assert credit.limit == 1
-    assert not proof.transfer(1)
-    assert not proof.flow(1, 0)
-    assert credit.ask_again(1) == 1
-    proof.granted(credit.limit)
-    assert proof.flow(1, 1)
-
-
 def test_a_later_limit_proves_as_well_and_one_seen_before_does_not() -> None:
     proof = opened(seen=(10, 15))
     proof.granted(11)

@@ -69,14 +69,6 @@ def test_a_tag_comes_again_after_the_settlement_of_its_old_delivery(clients: Cli
     assert [type(event) for event in client.events][:2] == [Dispositions, Transfers]
 
 
-def test_more_credit_and_an_open_window_reach_the_core(clients: Clients, core: Any) -> None:
-    _client, link, port = attached(clients, core, credit=1)
-    core.calls.clear()
-    link.grant(5)
-    clients.exchange()
-    assert core.named("subscriber_credit") == [(port, clients.now)]
-
-
 def test_a_window_that_opens_again_reaches_the_core(clients: Clients, core: Any) -> None:
     client = clients.connect(incoming_window=8)
     link = client.receiver(credit=100)

@@ -142,18 +142,6 @@ def test_the_questions_credit_is_taken_back_after_the_answer(clients: Clients, c
     assert link.credit == 0
 
 
-def test_what_was_sent_before_the_question_does_not_answer_it(clients: Clients, core: Any) -> None:
-    core.window = (5, MIB)
-    client = clients.connect()
-    link = client.sender()
-    port = core.publishers[0]
-    link.send([b"1", b"2"], [BODY, BODY])
-    link.flow()
-    port.ask()
-    clients.to_router(client)
-    assert core.named("question_answered") == []
-
-
 @pytest.mark.parametrize("tags", [[b"1"], [b"1", b"2", b"3"]], ids=["as far as its limit", "beyond it"])
 def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(
     clients: Clients, core: Any, tags: list[bytes]

@@ -251,17 +251,6 @@ def test_rejected_says_how_many_rejected(clients: Clients, core: Any) -> None:
     assert event.state.error.info == {"onceway:rejected": 3}
 
 
-def test_the_publishers_settlement_reaches_the_core_and_is_echoed(clients: Clients, core: Any) -> None:
-    client = clients.connect()
-    link = client.sender()
-    send(client, link, 3)
-    core.publishers[0].outcome(0, 2, Outcome.ACCEPTED, 0, False)
-    clients.exchange()
-    link.settle(0, 2)
-    clients.exchange()
-    assert core.named("publisher_settled") == [(core.publishers[0], 0, 2, clients.now)]
-
-
 # --- going away
 
 

@@ -34,24 +34,21 @@ def publisher_of(network: Mesh, router: str, epoch: int) -> PublisherEnd:
     return network.publisher(router, epoch=epoch, incarnation=1, unsettled=undecided("t") if epoch > 1 else None)
 
 
-def resumed(
-    network: Mesh, router: str = "a", *, name: str = "s", room: int = 1 << 30, first: str = "2|abc", **attach: Any
-) -> tuple[SubscriberEnd, PublisherEnd]:
+def resumed(network: Mesh, router: str = "a", **attach: Any) -> tuple[SubscriberEnd, PublisherEnd]:
     """A subscriber that presents a map is resumed with t, and has the first octets of it."""
-    before = network.subscriber(router, name, takes_parts=True, accepts=False)
+    before = network.subscriber(router, takes_parts=True, accepts=False)
     publisher = publisher_of(network, "a", 1)
     publisher.part("1|abc", first=True)
     publisher.part("def", last=True)
     (got,) = before.got
     before.leave()
     subscriber = network.subscriber(
-        router, name, takes_parts=True, accepts=False, unsettled={got.tag: MapState.UNDECIDED}, **attach
+        router, takes_parts=True, accepts=False, unsettled={got.tag: MapState.UNDECIDED}, **attach
     )
-    subscriber.room = room
     assert publisher.condition == DETACH_FORCED, "its payload is owed"
     publisher = publisher_of(network, "a", 2)
-    publisher.part(first, first=True)
-    assert subscriber.bodies("resume") == [first[:room]]
+    publisher.part("2|abc", first=True)
+    assert subscriber.bodies("resume") == ["2|abc"]
     return subscriber, publisher
 
 

@@ -28,11 +28,6 @@ from chaos.simulation.exhaustive.snapshots import Snapshots
 from chaos.simulation.random.explore import explore
 from chaos.simulation.world.clients import MEMORY, PLAIN, UNIQUE
 
-BAD = (
-    ["--exhaustive", "--world", "nowhere"], ["--exhaustive", "--seeds", "0-5"], ["--exhaustive", "--crashes", "9"],
-    ["--exhaustive", "--mutations"], ["--exhaustive", "--limit-states", "0"], ["--crashes", "1"], ["--world", "calm"],
-)  # fmt: skip
-
 RESTART = pytest.param("restart-1-one", marks=pytest.mark.long)
 LARGER = [pytest.param(name, marks=pytest.mark.long) for name in ("half-open-1-one", "drops-1-one", "crash-1-one")]
 
@@ -136,14 +131,6 @@ def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys:
     states = [int(each[1]) for each in told if each is not None]
     assert len(states) == len(told)
     assert states == sorted(set(states))
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
-def test_bad_options_end_with_2_and_a_reason(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    assert "error: " in capsys.readouterr().err
 
 
 def quiet_situations(setting: Setting, reduce: bool = True) -> tuple[set[tuple[object, ...]], int, int]:

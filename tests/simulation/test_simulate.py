@@ -19,6 +19,8 @@ BAD = (
     ["--seeds", "5-2"], ["--seeds", "7"], ["--seed", "x"], ["--seconds", "0"], ["--seconds", "nan"], ["--jobs", "0"],
     ["--topology", "torus"], ["--family", "kind"], ["--seed", "1", "--seeds", "1-2"],
     ["--family", "apart", "--topology", "ring"], ["--mutations", "--seconds", "3"], ["--mutations", "--topology", "ring"],
+    ["--exhaustive", "--world", "nowhere"], ["--exhaustive", "--seeds", "0-5"], ["--exhaustive", "--crashes", "9"],
+    ["--exhaustive", "--mutations"], ["--exhaustive", "--limit-states", "0"], ["--crashes", "1"], ["--world", "calm"],
 )  # fmt: skip
 
 

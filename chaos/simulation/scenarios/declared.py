@@ -13,9 +13,9 @@ from router.config import AddressConfig
 from router.names import SUBSCRIPTION_REMOVED, SUBSCRIPTION_UNDECLARED
 
 
-def _declared(*names: str, closed: bool = False, base: AddressConfig = SHORT) -> AddressConfig:
+def _declared(*names: str, closed: bool = False) -> AddressConfig:
     return replace(
-        base,
+        SHORT,
         match=ADDRESS,
         no_subscribers="accept",
         subscriptions=tuple((name, LINK) for name in names),

@@ -176,8 +176,8 @@ def large_sent_again_before_the_answer(world: Worlds) -> None:
 
 
 def _resumed_in_part(
-    world: Worlds, *, names: str = "A", at: str = "A", resumes_at: str = "A", others: tuple[str, ...] = (),
-    size: int = 5_000, ttl_ms: int | None = None, **options: Any,
+    world: Worlds, *, names: str = "A", at: str = "A", others: tuple[str, ...] = (), size: int = 5_000,
+    ttl_ms: int | None = None, **options: Any,
 ) -> Schedule:  # fmt: skip
     """s0 has p0's large message in hand, comes back with its map, and is sent it again. It has the first frames of it,
     and p0's others are not read."""
@@ -187,8 +187,8 @@ def _resumed_in_part(
     subscribers = [S("s0", MEMORY), *(S(each, MEMORY) for each in others if each[0] == "s")]
     options = {"stream_above": 600, "stream_share": 1_000, "max_frame_size": 1_024, **options}
     s = Schedule(world(names, publishers, subscribers, **options))
-    s.up(f"s0@{resumes_at}", f"p0@{at}").hold(("accept",)).send("p0").run()
-    s.lose("s0").run().attach(f"s0@{resumes_at}")
+    s.up("s0@A", f"p0@{at}").hold(("accept",)).send("p0").run()
+    s.lose("s0").run().attach("s0@A")
     s.run(until=partial(_is_in_the_middle, s.w.subscriber("s0")), place=(("p0", at),))
     return _unread(s, "p0")
 

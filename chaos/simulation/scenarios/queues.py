@@ -332,9 +332,9 @@ def queue_undeliverable_at_a_link(world: Worlds) -> None:
     s.finish()
 
 
-def _passing(name: str = "p0") -> Publisher:
+def _passing() -> Publisher:
     """A publisher whose messages have a ttl."""
-    publisher = P(name)
+    publisher = P()
     publisher.ttl_ms = int(TTL_S * 1000)
     return publisher
 

@@ -10,6 +10,10 @@ from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Keep, O
 from edges.queue.paxos import Paxos
 
 
+def without(record: type, outputs: list[Output]) -> list[Output]:
+    return [each for each in outputs if not (isinstance(each, Keep) and isinstance(each.record, record))]
+
+
 class AckNotDeferred(Lamport):
     """An older request of one's own is acknowledged past."""
 
@@ -60,22 +64,14 @@ class BallotUsedAgain(Paxos):
     """What was promised is not kept, so that the next life leads with the same ballot."""
 
     def outputs(self) -> list[Output]:
-        return [
-            output
-            for output in super().outputs()
-            if not (isinstance(output, Keep) and isinstance(output.record, Promised))
-        ]
+        return without(Promised, super().outputs())
 
 
 class AcceptedNotKept(Paxos):
     """What was accepted does not survive the process."""
 
     def outputs(self) -> list[Output]:
-        return [
-            output
-            for output in super().outputs()
-            if not (isinstance(output, Keep) and isinstance(output.record, AcceptedAt))
-        ]
+        return without(AcceptedAt, super().outputs())
 
 
 class AcceptedNotReported(Paxos):

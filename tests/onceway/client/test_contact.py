@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from amqp10.events import LinkAttaching
 from amqp10.frames import EMPTY_FRAME
 from amqp10.outcomes import ACCEPTED, Error
 from amqp10.receiver import ReceiverLink
@@ -15,7 +14,7 @@ from amqp10.termini import Target
 from onceway.client.journal import MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Undecided
 from onceway.client.protocol.publishing import PublisherLink, tag_of
-from tests.onceway.client.harness import Rig, ask, attached_publisher, epoch_of, map_of, number_of, payload, put
+from tests.onceway.client.harness import Rig, ask, attached_publisher, map_of, payload, put
 
 
 def test_that_it_is_attached_is_no_contact_where_nothing_comes() -> None:
@@ -81,17 +80,6 @@ def test_what_was_written_before_it_stood_still_is_no_contact(what: str) -> None
     assert undecided.publications == [(number, payload(number)) for number in left]
 
 
-def test_an_answer_that_was_written_before_it_stood_still_is_as_old_as_its_question() -> None:
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0)
-    ask(rig, publisher)
-    rig.router.receive_data(rig.client.data_to_send(), rig.now)
-    rig.now += 130
-    rig.client.receive_data(rig.router.data_to_send(), rig.now)
-    assert publisher.contact.absence_s(rig.now) == 130
-
-
 def test_an_attach_that_was_answered_before_it_stood_still_is_as_old_as_the_attach() -> None:
     rig = Rig()
     rig.connect()
@@ -99,25 +87,6 @@ def test_an_attach_that_was_answered_before_it_stood_still_is_as_old_as_the_atta
     rig.now += 100
     rig.answer_publisher()
     assert publisher.contact.absence_s(rig.now) == 100
-
-
-def test_that_its_attach_is_answered_does_not_make_the_network_know_what_is_in_doubt_again() -> None:
-    """The answer claims nothing (protocol 5.1). It is lost before its router has heard of it again: the time goes on."""
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0)
-    for _ in range(2):
-        rig.drop()
-        publisher.take_events()
-        rig.now += 60
-        rig.connect()
-        link = rig.attaching()
-        link.attach(source=link.remote_attach.source, target=Target(address="orders", timeout=120), unsettled={})
-        rig.run()
-        assert publisher.state == "attached"
-    rig.reconnect()
-    (undecided,) = [event for event in publisher.take_events() if isinstance(event, Undecided)]
-    assert undecided.publications == [(0, payload(0))]
 
 
 def away_for_a_minute() -> tuple[Rig, PublisherLink]:
@@ -190,33 +159,6 @@ def test_links_leave_a_channel_for_asking() -> None:
     assert len(rig.client.connection.channels.sessions) == 3
     rig.run()
     assert [link.contact.absence_s(rig.now) for link in rig.client.links] == [0] * 4
-
-
-def test_an_attach_that_lay_unread_until_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0, 1)
-    rig.drop()
-    publisher.take_events()
-    rig.now += 120 - 5 - 0.1
-    rig.connect()
-    assert publisher.take_events() == []
-    rig.received()
-    rig.now += 11
-    late = rig.answer_publisher()
-    (event,) = publisher.take_events()
-    assert isinstance(event, Undecided)
-    assert event.publications == [(0, payload(0)), (1, payload(1))]
-    assert "126 s" in event.reason
-    late.detach(closed=False)
-    rig.run()
-    anew = rig.attaching()
-    assert map_of(anew) is None
-    assert number_of(anew, "onceway:incarnation") == epoch_of(anew)
-    rig.heard.append(LinkAttaching(anew))
-    rig.answer_publisher()
-    put(rig, publisher, 2)
-    assert rig.received() == [payload(2)]
 
 
 def test_with_nothing_undecided_a_late_answer_is_as_good_as_any() -> None:

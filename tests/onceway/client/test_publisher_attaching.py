@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amqp10.events import LinkAttaching, LinkDetached
 from amqp10.outcomes import Error
-from onceway.client.protocol.events import Failed, Undecided
+from onceway.client.protocol.events import Failed
 from onceway.client.protocol.link import LATER_US, MOST_REFUSALS
 from onceway.client.protocol.publishing import tag_of, tags_of
 from onceway.errors import LinkRefused, LinkStolen
@@ -31,20 +31,6 @@ def test_two_lives_that_are_refused_for_the_same_epoch_begin_different_incarnati
         rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
         begun.append(number_of(rig.attaching(), "onceway:incarnation"))
     assert begun[0] != begun[1]
-
-
-def test_refused_with_a_later_epoch_and_nothing_undecided_it_begins_an_incarnation_above_that_of_its_last_life() -> (
-    None
-):
-    """The old one would be refused again, whatever its epoch: its last life's clock was ahead of this one's (protocol
-    5.5)."""
-    rig = Rig()
-    rig.connect()
-    rig.publisher()
-    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
-    link = rig.attaching()
-    assert number_of(link, "onceway:incarnation") == epoch_of(link) > 5_000_000
-    assert map_of(link) is None
 
 
 def test_refused_with_a_later_epoch_and_something_undecided_it_keeps_its_incarnation() -> None:
@@ -122,22 +108,6 @@ def test_a_link_detached_for_a_passing_reason_is_attached_again_after_a_while() 
     rig.client.handle_timer(rig.now)
     rig.run()
     assert map_of(rig.attaching()) == {tag_of(0): None}
-
-
-def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> None:
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0, 1)
-    rig.drop()
-    publisher.take_events()
-    rig.now += 120 - 5 + 0.1
-    rig.connect()
-    (event,) = publisher.take_events()
-    assert isinstance(event, Undecided)
-    assert event.publications == [(0, payload(0)), (1, payload(1))]
-    link = rig.attaching()
-    assert map_of(link) is None
-    assert number_of(link, "onceway:incarnation") == epoch_of(link)
 
 
 def test_away_for_less_it_resumes() -> None:

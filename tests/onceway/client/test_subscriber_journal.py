@@ -139,23 +139,6 @@ def test_after_a_crash_it_resumes_with_what_the_journal_knows() -> None:
     assert told(rig) == [(second, second, ACCEPTED, False)]
 
 
-def test_an_accept_is_sent_when_it_is_durable_and_not_before() -> None:
-    journal, rig, subscriber, link = answered()
-    first = deliver(rig, link, 0, 1)
-    number = subscriber.decide(0, 1, ACCEPTED, rig.now)
-    rig.run()
-    assert journal.part.accepts == [([tag(0), tag(1)], b"\x00\x53\x24\x45")]
-    assert told(rig) == []
-    assert subscriber.deciding == 2
-    assert number == journal.number
-    journal.catch_up()
-    rig.run()
-    assert told(rig) == [(first, first + 1, ACCEPTED, False)]
-    link.settle(first, first + 1)
-    rig.run()
-    assert journal.part.settles == [tag(0), tag(1)]
-
-
 def test_an_accept_on_its_way_into_the_journal_when_the_link_is_lost_is_told_at_the_resumption() -> None:
     journal, rig, subscriber, link = answered()
     deliver(rig, link, 0)

@@ -58,22 +58,6 @@ def test_deliveries_arrive_as_runs_and_an_accept_is_one_range() -> None:
     assert told(rig) == [(first, first + 2, ACCEPTED, False)]
 
 
-def test_what_the_network_has_settled_is_held_no_more() -> None:
-    rig = Rig()
-    subscriber, link = attached_subscriber(rig)
-    first = deliver(rig, link, 0, 1, 2)
-    subscriber.decide(0, 2, ACCEPTED, rig.now)
-    rig.run()
-    link.settle(first, first + 1)
-    rig.run()
-    assert subscriber.held == 1
-    link.settle(first + 2, first + 2)
-    rig.run()
-    assert subscriber.held == 0
-    assert subscriber.holdings.segments == []
-    assert not subscriber.holdings.accepted
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_settled_in_any_pieces_each_tag_is_forgotten_once(seed: int) -> None:
     rng = random.Random(seed)
@@ -102,6 +86,7 @@ def test_settled_in_any_pieces_each_tag_is_forgotten_once(seed: int) -> None:
     assert sorted(journal.part.settles) == sorted(map(tag, range(60)))
     assert subscriber.held == 0
     assert subscriber.holdings.segments == []
+    assert not subscriber.holdings.accepted
 
 
 def test_in_mode_first_an_accept_settles() -> None:
