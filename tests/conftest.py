@@ -44,6 +44,7 @@ _GROUPS = {  # in the order of their beginning, the longest first; `spark` is kn
     "interop": (
         "interop/",
         "docs/test_operating.py",
+        "docs/test_start.py",
         "fuzz/test_attacks_live.py",
         "onceway/client/test_suspended.py",
         "onceway/client/test_with_router.py",

@@ -1,12 +1,10 @@
-"""Every command in the documents exists with its options, and the tutorial happens as it is printed."""
+"""Every command in the documents exists with its options."""
 
 from __future__ import annotations
 
 import functools
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -16,9 +14,6 @@ import click
 import pytest
 
 from onceway.cli import cli
-from tests.cli.conftest import COMMAND, onceway
-from tests.live import LiveNetwork, wait_until
-from tests.running import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -33,7 +28,7 @@ FOUND = re.compile(
 
 def commands(document: Path) -> list[str]:
     text = document.read_text(encoding="utf-8")
-    code = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    code = re.findall(r"^```console(?: [^\n]*)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in code for line in block.splitlines() if line.startswith("$ ")]
     lines += re.findall(r"^ {4}[^\n]*(?:python -m|onceway) [^\n]*$", text, re.MULTILINE)
     lines += re.findall(r"`((?:[A-Z_]+=\S+ )?(?:onceway|make|(?:\.venv/bin/)?python -m) [^`]+)`", text)
@@ -97,47 +92,3 @@ def test_every_command_exists_with_its_options(document: Path) -> None:
 
 def test_the_documents_have_commands_to_check() -> None:
     assert sum(len(commands(document)) for document in DOCUMENTS) > 60
-
-
-def test_the_tutorial_happens_as_it_is_printed(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "tutorial.md").read_text()
-    printed = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-    network = LiveNetwork(tmp_path, ["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
-    ports = {str(5672 + i): str(router.amqp_port) for i, router in enumerate(network.routers.values())}
-
-    def command(start: str, number: int = 0) -> list[str]:
-        """The tutorial's words, with this network's file and ports, and a journal in a directory of its own."""
-        line = [line for line in printed if line.startswith(start)][number]
-        line = re.sub(r":(567[234])", lambda match: ":" + ports[match[1]], line)
-        line = line.replace("topologies/triangle.yaml", str(network.topology_path))
-        return shlex.split(line.replace("billing.journal", str(tmp_path / "billing.journal")))[1:]
-
-    def publish(number: int) -> str:
-        line = [line for line in printed if line.startswith("printf")][number]
-        sent = line.split("'")[1].encode().decode("unicode_escape").encode()
-        return onceway(*shlex.split(line.split("| onceway ")[1]), "--url", network.routers["a"].url, stdin=sent).stdout
-
-    with Program([*COMMAND, *command("onceway up")]) as up:
-        assert "ready: 3 routers, 3 links" in up.line()
-        with Program([*COMMAND, *command("onceway subscribe")]) as billing:
-            wait_until(lambda: "orders: attached at b, exactly-once" in billing.errors, "the subscriber attached at b")
-            assert publish(0).startswith("published 3, accepted 3, rejected 0, undecided 0 in ")
-            assert billing.lines(3) == ["one", "two", "three"]
-            (pid,) = re.findall(r"\[b\] started, pid (\d+)", up.errors)
-            os.kill(int(pid), signal.SIGKILL)
-            assert publish(1).startswith("published 2, accepted 2, rejected 0, undecided 0 in ")
-            assert billing.lines(2) == ["four", "five"]
-            assert "orders: resumed at c, exactly-once" in billing.errors
-            billing.process.kill()
-        sending = [*COMMAND, "publish", "orders", "--url", network.routers["a"].url]
-        with Program(["sh", "-c", f"printf 'six\\nseven\\n' | {shlex.join(sending)}"]) as waiting:
-            away = "orders: subscription billing/billing is away for "
-            wait_until(
-                lambda: away in onceway(*command("onceway status")).stdout, "status to say who is away", every_s=0.2
-            )
-            with Program([*COMMAND, *command("onceway subscribe", 1)]) as back:
-                assert back.rest() == ["six", "seven"]
-                assert "received 2, gaps 0 in " in back.errors
-            assert waiting.rest()[0].startswith("published 2, accepted 2, ")
-        up.process.send_signal(signal.SIGINT)
-        up.rest()

@@ -200,15 +200,6 @@ def test_what_the_pages_say_of_wheels_is_true() -> None:
     assert f"onceway-{version('onceway')}-py3-none-any.whl" in (PAGES / "install.md").read_text()
 
 
-def test_the_readme_says_the_same_in_short() -> None:
-    text = (ROOT / "README.md").read_text().partition("## Three hosts")[2].partition("\n## ")[0]
-    commands = re.findall(r"^\$ (.*)", text, re.MULTILINE)
-    assert len(commands) == 4
-    assert set(commands) <= set(printed("install"))
-    (file,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert sorted(loads(file).routers) == list(HOSTS)
-
-
 @pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
 def test_every_page_is_in_the_index(page: str) -> None:
     assert f"(operating/{page}.md)" in (ROOT / "docs" / "operating.md").read_text()

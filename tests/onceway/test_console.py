@@ -145,9 +145,6 @@ def test_a_browser_shows_a_network_and_acts_on_it(tmp_path: Path) -> None:
             await page.value("document.getElementById('scheme').click()")
             assert await page.value("getComputedStyle(document.body).backgroundColor") != light
             await picture(page, "dark")
-            await page.look(390, "light")
-            assert await page.value("document.documentElement.scrollWidth") <= 390
-            await page.look(1100, "light")
             await page.value("[...document.querySelectorAll('#addresses button')].at(-1).click()")
             await shows(page, "shop/", "billing/mail", within="#address-dialog")
             await picture(page, "address")
@@ -177,6 +174,50 @@ def test_a_browser_shows_a_network_and_acts_on_it(tmp_path: Path) -> None:
             run(look(network, listening))
             drained = wait_until(lambda: network["a"].status()["drain"], "router a is drained")
             assert drained is not None
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)
+def test_no_word_is_broken_on_a_phone_a_tablet_or_a_screen(network: LiveNetwork, tmp_path: Path) -> None:
+    """Nor is the page wider than the screen: what is wide scrolls in itself."""
+
+    async def look(listening: str) -> None:
+        long = "orders.of-all-regions.and-what-became-of-them.in-the-years-since-2019"
+        async with (
+            served(network) as (_, url),
+            onceway.connect(network["a"].url, container=f"{long}.shop") as shop,
+            onceway.connect(network["b"].url, container=f"{long}.billing") as billing,
+            browser(listening) as page,
+        ):
+            subscriber = await billing.subscriber(long, name="mail")
+            sent = asyncio.create_task((await shop.publisher(long)).send(b"1"))
+            delivery = await anext(aiter(subscriber))
+            await page.do("Page.navigate", url=url)
+            await shows(page, f"{long}.billing/mail", within="#lags")
+            for width in (390, 768, 1280):
+                await page.look(width, "light")
+                assert await page.value(BROKEN_WORDS) == "", width
+                assert await page.value("document.documentElement.scrollWidth") <= width
+                assert await page.value(WIDE_TABLES) == (width < 1280), width
+                await picture(page, str(width))
+            await delivery.accept()
+            await sent
+
+    with chromium(tmp_path / "profile") as listening:
+        run(look(listening))
+
+
+BROKEN_WORDS = """[...(function* () {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((each) => each.top)).size > 1) yield word[0];
+    }
+  }
+})()].join(" ")"""
+WIDE_TABLES = "[...document.querySelectorAll('.scroll')].some((each) => each.scrollWidth > each.clientWidth)"
 
 
 async def shows(page: Browser, *texts: str, within: str = "body", any_of: bool = False) -> None:
