@@ -1,21 +1,29 @@
-"""OpenStack's RPC and notifications by oslo.messaging's AMQP 1.0 driver; tests/interop/test_oslo.py says who runs it.
+"""OpenStack's RPC and notifications, by oslo.messaging's AMQP 1.0 driver; tests/interop/test_oslo.py runs it.
 
-oslo_does.py serve URL NAME: an RPC server NAME, and a listener of notifications; prints `serving`, then what it is told.
-oslo_does.py ask URL: takes lines from stdin: `call N`, `call N SERVER`, `cast N`, `fanout N`, `notify N`; prints each answer.
+oslo_does.py serve URL NAME: an RPC server NAME, which also listens to notifications. Prints `serving`.
+
+oslo_does.py ask URL KIND:COUNT...: does these one after the other, and prints what a call returns, `sent`, or `again`
+where it was told that it has failed and does it again. Numbers begin at 0 for each. `told:COUNT` asks the servers `one`
+and `two` what they were told by casts, fanouts and notifications until that is so much, and prints it.
 """
 
 import logging
 import sys
-import time
+from threading import Event
 
 import oslo_messaging
 from oslo_config import cfg
+from oslo_messaging import MessageDeliveryFailure, MessagingTimeout, Target
 
-logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-what, url, *rest = sys.argv[1:]
-conf = cfg.CONF
-conf([], project="interop")
 TOPIC = "work"
+SERVERS = ("one", "two")
+WAIT_S = 10
+
+what, url, *rest = sys.argv[1:]
+logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+cfg.CONF([], project="interop")
+rpc = oslo_messaging.get_rpc_transport(cfg.CONF, url=url)
+notifications = oslo_messaging.get_notification_transport(cfg.CONF, url=url)
 
 
 def say(text):
@@ -23,53 +31,60 @@ def say(text):
 
 
 class Endpoint:
-    def __init__(self, name):
-        self.name = name
+    def __init__(self):
+        self.lines = []
+
+    def told(self, context):
+        return self.lines
 
     def double(self, context, number):
-        return f"{self.name} {2 * number}"
+        return f"{rest[0]} {2 * number}"
 
     def note(self, context, kind, number):
-        say(f"{kind} {number}")
+        self.lines.append(f"{rest[0]} {kind} {number}")
 
     def info(self, context, publisher, kind, payload, metadata):
-        say(f"{kind} {payload}")
+        self.lines.append(f"{rest[0]} {kind} {payload}")
 
 
-def serve(name):
-    target = oslo_messaging.Target(topic=TOPIC, server=name)
-    transport = oslo_messaging.get_rpc_transport(conf, url=url)
-    endpoint = Endpoint(name)
-    server = oslo_messaging.get_rpc_server(transport, target, [endpoint], executor="threading")
-    notifications = oslo_messaging.get_notification_transport(conf, url=url)
+def serve():
+    target = Target(topic=TOPIC, server=rest[0])
+    server = oslo_messaging.get_rpc_server(rpc, target, [Endpoint()], executor="threading")
     listener = oslo_messaging.get_notification_listener(
-        notifications, [oslo_messaging.Target(topic=TOPIC)], [endpoint], executor="threading"
+        notifications, [Target(topic=TOPIC)], [Endpoint()], executor="threading"
     )
     server.start()
     listener.start()
     say("serving")
-    while True:
-        time.sleep(60)
+    Event().wait()
 
 
 def ask():
-    transport = oslo_messaging.get_rpc_transport(conf, url=url)
-    client = oslo_messaging.get_rpc_client(transport, oslo_messaging.Target(topic=TOPIC), timeout=30, retry=10)
-    notifications = oslo_messaging.get_notification_transport(conf, url=url)
-    notifier = oslo_messaging.Notifier(notifications, "interop", driver="messaging", topics=[TOPIC], retry=10)
-    for line in sys.stdin:
-        kind, number, *server = line.split()
-        if kind == "call":
-            say(client.prepare(server=server[0] if server else None).call({}, "double", number=int(number)))
-        elif kind == "notify":
-            notifier.info({}, "notify", int(number))
-            say("notified")
-        else:
-            client.prepare(fanout=kind == "fanout").cast({}, "note", kind=kind, number=int(number))
-            say("sent")
+    client = oslo_messaging.get_rpc_client(rpc, Target(topic=TOPIC), timeout=WAIT_S)
+    notifier = oslo_messaging.Notifier(notifications, "interop", driver="messaging", topics=[TOPIC])
+    actions = {
+        "call": lambda number: client.call({}, "double", number=number),
+        "cast": lambda number: client.cast({}, "note", kind="cast", number=number),
+        "fanout": lambda number: client.prepare(fanout=True).cast({}, "note", kind="fanout", number=number),
+        "notify": lambda number: notifier.info({}, "notify", number),
+    }
+    for step in rest:
+        kind, _, count = step.partition(":")
+        number, told = 0, []
+        while number < int(count):
+            try:
+                if kind == "told":
+                    told = [line for name in SERVERS for line in client.prepare(server=name).call({}, "told")]
+                    number = len(told)
+                else:
+                    say(actions[kind](number) or "sent")
+                    number += 1
+            except (MessageDeliveryFailure, MessagingTimeout):
+                say("again")
+        for line in told:
+            say(line)
+    rpc.cleanup()
+    notifications.cleanup()
 
 
-if what == "serve":
-    serve(rest[0])
-else:
-    ask()
+serve() if what == "serve" else ask()
