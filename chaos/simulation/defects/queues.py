@@ -47,7 +47,7 @@ ORPHAN = QueueDistribution.orphan
 
 
 def free_what_was_sent(self: QueueDistribution, ranges: list[Range], **_: Any) -> None:
-    FREED(self, ranges, sent=False)
+    FREED(self, ranges, tried=False)
 
 
 def drop_at_once(self: Feeds, publisher: Publisher, **closed: bool) -> None:
@@ -135,7 +135,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_without_a_map": ([(QueueDistribution, "_let_go", say_nothing)], "G4"),
     "queue_settled_goes_to_one_consumer": ([(QueueDistribution, "_freed", free_what_was_sent)], "G2"),
     "queue_settled_waits_when_its_publisher_has_gone": ([(Feeds, "drop", drop_at_once)], "G4"),
-    "queue_settled_waits_for_a_consumer_that_comes": ([(Feeds, "answer_later", say_nothing)], "G4"),
+    "queue_settled_waits_for_a_consumer_that_comes_back": ([(Feeds, "answer_later", say_nothing)], "G4"),
     "queue_given_back_while_its_router_is_dead": ([(QueueReception, "_return", say_nothing)], "G4"),
     "queue_two_consumers_fail": ([(QueueDistribution, "_count_failures", lambda _, ranges: ranges)], "G4"),
     "queue_holder_is_away": ([(QueueDistribution, "orphan", orphans_hold_nothing)], "G2"),

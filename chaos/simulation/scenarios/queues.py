@@ -9,7 +9,7 @@ from chaos.simulation.scenarios.schedule import EXPIRY_S, SHORT, P, S, Schedule,
 from chaos.simulation.world.clients import MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
-from chaos.simulation.world.subscribers import Browser, Subscriber
+from chaos.simulation.world.subscribers import Browser
 from chaos.simulation.world.world import Event, World
 from router.config import AddressConfig
 
@@ -100,25 +100,20 @@ def queue_settled_goes_to_one_consumer(world: Worlds) -> None:
     s.finish()
 
 
-def _settled_before_it_went(world: Worlds, *others: Subscriber) -> Schedule:
-    """P has sent m0 settled while s0 has no credit, and has closed its link. s0 accepts nothing until that is
-    released."""
-    s = Schedule(world("AB", [_settled(), P("p1")], [S("s0", credit=1), *others], address=QUEUE))
-    s.up("s0@B", "p1@B", "p0@A").hold(("accept", "s0"))
-    return s.send("p1").run().send("p0").run().step("close", "p0").run()
-
-
 def queue_settled_waits_when_its_publisher_has_gone(world: Worlds) -> None:
-    """s0 gets m0 when it has credit again."""
-    s = _settled_before_it_went(world).release().run()
+    """P sends m0 settled while s0 has no credit, and closes its link. s0 gets m0 when it has credit again."""
+    s = Schedule(world("AB", [_settled(), P("p1")], [S("s0", credit=1)], address=QUEUE)).up("s0@B", "p1@B", "p0@A")
+    s.hold(("accept",)).send("p1").run().send("p0").run().step("close", "p0").run().release().run()
     assert s.accepted("s0") == {("p1", 0), M0}, "G4 s0 does not get what was sent settled"
     s.finish()
 
 
-def queue_settled_waits_for_a_consumer_that_comes(world: Worlds) -> None:
-    """s1 comes and gets m0: nobody has to be asked whether P is elsewhere by now."""
-    s = _settled_before_it_went(world, S("s1")).attach("s1@B")
-    assert s.accepted("s1") == {M0}, "G4 s1 does not get what was sent settled"
+def queue_settled_waits_for_a_consumer_that_comes_back(world: Worlds) -> None:
+    """P sends m0 settled while s0 is away, and closes its link. s0 is back and gets m0: nobody has to be asked whether
+    P is elsewhere by now."""
+    s = Schedule(world("AB", [_settled()], [S("s0")], address=QUEUE)).up("s0@B", "p0@A").lose("s0").run()
+    s.send("p0").run().step("close", "p0").run().attach("s0@B")
+    assert s.accepted("s0") == {M0}, "G4 s0 does not get what was sent settled"
     s.finish()
 
 

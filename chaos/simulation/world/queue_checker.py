@@ -142,10 +142,17 @@ class QueueChecker(Checker):
     def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.given_back[mid] = self.given_back.get(mid, 0) + 1
+        self._not_tried(mid)
 
     def declined(self, name: str, mid: Mid) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.declines.setdefault(name, {})[mid] = None
+        self._not_tried(mid)
+
+    def _not_tried(self, mid: Mid) -> None:
+        """The consumer gives it back: what was sent settled may be another's, too."""
+        if mid in self.presettled:
+            self.ever.pop(mid, None)
 
     def declined_by(self, name: str) -> bool:
         return bool(self.declines.get(name))

@@ -248,14 +248,14 @@ class QueueDistribution(Distribution):
             self.records.owing.pop(entry, None)
         self._freed(lost)
 
-    def _freed(self, ranges: list[Range], *, sent: bool = True) -> None:
+    def _freed(self, ranges: list[Range], *, tried: bool = True) -> None:
         """A consumer does not hold these any more: what nobody else may hold is free. What is at most once, and was
-        assigned to it, is done unless it was not sent."""
+        assigned to it, is done where it may have been tried (protocol 16.1.5)."""
         ranges = self.undone.among(ranges)
         for each in self.records.owing:
             if ranges:
                 ranges = each.syncing.missing(each.owed.missing(ranges))
-        if sent and ranges and self.once.starts:
+        if tried and ranges and self.once.starts:
             self._finish(self.doubted.missing(self.once.among(ranges)))
             ranges = self.undone.among(ranges)
         for start, stop in ranges:
@@ -380,7 +380,7 @@ class QueueDistribution(Distribution):
                 self.assigning.stop(entry, message.round)
             if why & m.Why.FAILED:
                 found = self._count_failures(found)
-            self._freed(found, sent=not why & m.Why.UNSENT)
+            self._freed(found, tried=bool(why & m.Why.FAILED))
 
     def _count_failures(self, ranges: list[Range]) -> list[Range]:
         """After max_redeliveries failures one more counts as rejected. Returns the others (protocol 6.4)."""
