@@ -7,6 +7,8 @@ here=$PWD/.venv/interop
 mkdir -p "$here/deb"
 [ -x "$here/python/bin/python" ] || python3 -m venv "$here/python"
 "$here/python/bin/pip" install -q azure-servicebus==7.15.0 websocket-client==1.8.0 rabbitmq-amqp-python-client==1.0.1 || echo "no clients from PyPI"
+[ -x "$here/oslo/bin/python" ] || python3 -m venv "$here/oslo" # whose proton is another one
+"$here/oslo/bin/pip" install -q oslo.messaging==14.9.3 pyngus==2.3.1 || echo "no oslo.messaging"
 .venv/bin/python -m pip install -q --upgrade --target "$here/connect" 'pandas>=2.2,<3' 'grpcio>=1.76' 'grpcio-status>=1.76' \
     'googleapis-common-protos>=1.71' 'zstandard>=0.25' || echo "no client of Spark Connect" # as pyspark[connect] asks for
 (cd "$here" && npm install --no-audit --no-fund --loglevel=error rhea@3.0.5 rhea-promise@3.0.3 @azure/core-amqp@4.4.2 ws@8.18.0 >/dev/null) || echo "no clients from npm"

@@ -60,6 +60,7 @@ LIMITED: Final = frozenset(
         "tls_failed",
         "turn_long",
         "websocket_failed",
+        "settled_dropped",
         "subscription_expired",
         "subscription_broken",
         "library",

@@ -243,7 +243,7 @@ ADDRESSES: Final[tuple[Metric[Scrape], ...]] = (
            {"publisher": "by publishers attached here", "subscriber": "to subscribers attached here"}),
     Metric("onceway_dropped_messages_total", "counter", "Messages that this router dropped",
            _counted("subscriptions.presettled_dropped", "abandoned", "expired"), ("address",), "reason",
-           {"presettled_queue": "pre-settled ones for which there was no room",
+           {"presettled_queue": "pre-settled ones for which there was no room, or no consumer in time",
             "publisher_lost": "forgotten because their publisher's link was lost; it sends them again",
             "expired": "not sent to a subscription, or to no consumer of a queue, as their time was over"}),
     Metric("onceway_recoveries_total", "counter", "Attaches that resumed",

@@ -74,7 +74,7 @@ MAP_PARTS: Final = Wait(
     "the rest of a map that comes in parts (7.7)", KEPT_S, "the parts are forgotten", "nothing: it is sent anew"
 )
 PRESETTLED: Final = Wait(
-    "credit for pre-settled messages of a queue whose publisher has gone", LINGER_S, "they are dropped",
+    "a consumer for pre-settled messages whose publisher has gone", LINGER_S, "they are dropped",
     "`onceway_dropped_messages_total`",
 )  # fmt: skip
 MQTT_OUTCOMES: Final = Wait(

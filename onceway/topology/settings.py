@@ -56,7 +56,8 @@ SETTINGS: Final = Section(
         Row("memory_limit", Size(1 << 20, _MOST), When.AT_ONCE,
             "payload in one router; above it publishers get no credit and their sessions' incoming windows close"),
         Row("presettled_queue", Count(1, 1 << 24), When.AT_ONCE,
-            "at-most-once messages that wait for one subscriber; above it the oldest are dropped and counted"),
+            "at-most-once messages that wait for one subscriber, above which the oldest are dropped and counted, or of "
+            "one publisher at a queue, above which the newest are"),
         Row("ready_when_isolated", Switch(), When.AT_ONCE,
             "whether a router that has neighbours and reaches none of them is ready "
             "([watching](operating/monitor.md))"),

@@ -367,7 +367,7 @@ class Core(BaseCore):
         while self.agenda.touched:
             touched: dict[Address, None] = self.agenda.take_touched()
             for address in touched:
-                if self.config.feeding:
+                if self.config.feeding or address.queue is not None:
                     address.records.feeds.flush()
                 address.deliveries.reception.flush()
                 if address.queue is not None:

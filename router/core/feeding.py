@@ -1,4 +1,5 @@
-"""What publishers of a topic send goes to queues, too: shared subscriptions of MQTT (protocol 16.12).
+"""What publishers of a topic send goes to queues, too: shared subscriptions of MQTT (protocol 16.12). And what those of
+a queue send settled goes to the queue itself (protocol 16.1.3).
 
 A publisher of the topic has a publisher of its own at each queue, a `Feed`, which has no client: what the core says to
 its port concerns the publisher of the topic. Which topics feed which queues is told by whoever knows topic names
@@ -22,15 +23,13 @@ from router.core.publisher_handshake import Input
 from router.names import EPOCH, STOLEN
 
 LINGER_S: Final = 60.0
-"""For how long they wait when their publisher has gone."""
-MOST_PRESETTLED: Final = 1_000
-"""Pre-settled messages of one publisher that wait at one queue, above which others are dropped."""
+"""For how long pre-settled messages wait when their publisher has gone."""
 
 
 class Feed(BaseFeed):
     """One publisher's at one queue: a CompletionPort."""
 
-    __slots__ = ("feeds", "ids", "positions", "next_id", "queue", "to_settle")
+    __slots__ = ("drops", "feeds", "ids", "next_id", "positions", "queue", "to_settle")
 
     def __init__(self, feeds: Feeds, publisher: Publisher, queue: str) -> None:
         super().__init__(publisher)
@@ -40,22 +39,34 @@ class Feed(BaseFeed):
         self.ids: dict[int, int] = {}  # position at the topic -> delivery-id
         self.positions: dict[int, int | None] = {}  # the other way round; None: pre-settled
         self.to_settle = IntervalSet()  # delivery-ids
+        self.drops = False  # there was no room for what came last
 
     @property
     def own(self) -> Publisher | None:
         """The publisher at the queue."""
         return self.feeds.core.publishers.get(self)
 
+    @property
+    def is_at_its_own(self) -> bool:
+        """Says whether the queue is its publisher's own address."""
+        return self.queue == self.feeds.address.name
+
+    def is_once(self, delivery_id: int) -> bool:
+        """Says whether this delivery came settled: it is at most once (protocol 16.1.5)."""
+        return self.positions.get(delivery_id, -1) is None
+
     def attach(self) -> None:
-        """It claims when the topic's publisher has been proved once more (protocol 16.12.6)."""
-        of, core = self.publisher, self.feeds.core
+        """It claims when the topic's publisher has been proved once more (protocol 16.12.6). At its publisher's own
+        address it has nothing that may come again, and claims at once (protocol 16.1.3)."""
+        of, core, own_address = self.publisher, self.feeds.core, self.is_at_its_own
+        name = of.publisher_id.hex()
         core.address(self.queue).attach_publisher(
             self,
             PublisherAttach(
                 of.brought.container,
-                of.publisher_id.hex(),
+                f"{name} {of.term[0]:x}" if own_address else name,
                 self.queue,
-                unsettled=UNIQUE_TAGS,
+                unsettled=None if own_address else UNIQUE_TAGS,
                 term=of.term,
                 wants_completion=of.brought.wants_completion,
             ),
@@ -63,7 +74,8 @@ class Feed(BaseFeed):
         own = self.own
         if own is not None:
             own.handshake.brought_epoch = of.handshake.brought_epoch
-            own.ingress.receive(own, Input.JOIN)  # so that it is not claimed by this attach
+            if not own_address:
+                own.ingress.receive(own, Input.JOIN)  # so that it is not claimed by this attach
             own.ingress.proved(own)
             for tag in self.early_tags:
                 own.ingress.settled_tag(own, tag)
@@ -81,6 +93,13 @@ class Feed(BaseFeed):
         own = self.own
         if own is not None:
             own.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
+
+    def room(self) -> int:
+        """Returns how many pre-settled messages may still wait (protocol 16.1.6)."""
+        own, core = self.own, self.feeds.core
+        size = own.sent.undone_bytes + own.held.size if own is not None else 0
+        full = size >= core.memory.fair_share(core.memory.payload_bytes)
+        return 0 if full else max(core.config.presettled_queue - len(self.positions), 0)
 
     def settle_tag(self, tag: bytes) -> None:
         own = self.own
@@ -113,14 +132,17 @@ class Feed(BaseFeed):
     def ready(self) -> None: ...
 
     def set_window(self, messages: int, size: int, reason: str) -> int:
-        """The window at the topic bounds it, and `MOST_PRESETTLED`."""
+        """The window at the topic bounds it, and `room`."""
         return 0
 
     def waiting(self, waiting: Waiting | None) -> None: ...
 
     def ask(self) -> None:
-        """The publisher of the topic is asked."""
+        """The publisher of the topic is asked. At its own address nothing of it can be elsewhere (protocol 16.1.3)."""
         of = self.publisher
+        if self.is_at_its_own:
+            self.feeds.answer_later(self)
+            return
         of.questions.need(self)
         of.ingress.wants_proof(of)
 
@@ -168,6 +190,7 @@ class Feeds:
         self._lingering: dict[Feed, tuple[float, bool]] = {}
         self._outcomes: list[tuple[Feed, int, int, int, bytes]] = []
         self._lost: dict[Feed, tuple[str, str, Mapping[str, int]]] = {}
+        self._asked: dict[Feed, None] = {}  # who answers by itself
 
     @property
     def queues(self) -> Collection[str]:
@@ -192,6 +215,10 @@ class Feeds:
             if self.is_fed(queue) or queue in self.of.get(publisher, {}):
                 self._publish(publisher, queue, start, batch, wanted)
 
+    def take_settled(self, publisher: Publisher, batch: Batch) -> None:
+        """Settled transfers have come at a queue (protocol 16.1.3)."""
+        self._publish(publisher, self.address.name, None, batch, [*range(len(batch.tags))])
+
     def _wanted(self, batch: Batch) -> dict[str, list[int]]:
         """Queue -> the messages that go to it."""
         queues_for, topic, message_format = self.core.owner.shares.queues_for, self.address.name, batch.message_format
@@ -204,21 +231,38 @@ class Feeds:
     def _publish(self, publisher: Publisher, queue: str, start: int | None, batch: Batch, wanted: list[int]) -> None:
         tags, payloads, message_format = batch.tags, batch.payloads, batch.message_format
         feed = self.of.get(publisher, {}).get(queue)
-        if start is None:
-            wanted = wanted[: MOST_PRESETTLED if feed is None else max(MOST_PRESETTLED - len(feed.positions), 0)]
-        elif feed is not None and feed.ids:
+        if start is not None and feed is not None and feed.ids:
             wanted = [i for i in wanted if start + i not in feed.ids]
         if not wanted:
             return
         feed = feed or self._attach(publisher, queue)
-        if start is not None:
+        if start is None:
+            wanted = self._within_bounds(feed, wanted)
+            found = [b"\x00" + (feed.next_id + n).to_bytes(8, "big") for n in range(len(wanted))]
+            positions: list[int | None] = [None] * len(wanted)
+        else:
             awaited = self.awaited.setdefault(queue, IntervalSet())
             for i in wanted:
                 awaited.add(start + i, start + i + 1)
-        if start is None:
-            tags = [b"\x00" + (feed.next_id + i).to_bytes(8, "big") for i in range(len(tags))]
-        positions = [None if start is None else start + i for i in wanted]
-        feed.publish(positions, [tags[i] for i in wanted], [payloads[i] for i in wanted], message_format)
+            found, positions = [tags[i] for i in wanted], [start + i for i in wanted]
+        if wanted:
+            feed.publish(positions, found, [payloads[i] for i in wanted], message_format)
+
+    def _within_bounds(self, feed: Feed, wanted: list[int]) -> list[int]:
+        """Drops what comes above what may wait, counts it, and tells that it begins (protocol 16.1.6)."""
+        room = feed.room()
+        dropped, of = len(wanted) - room, feed.publisher
+        if dropped > 0:
+            self._count_dropped(feed.queue, dropped)
+            if not feed.drops:
+                text = "what {container} sends settled to {address} is dropped: {waiting} messages wait already"
+                said = {"container": of.brought.container, "link": of.brought.name, "waiting": len(feed.positions)}
+                self.core.owner.log.warning("settled_dropped", text, address=feed.queue, **said)
+        feed.drops = dropped > 0
+        return wanted[:room]
+
+    def _count_dropped(self, queue: str, count: int) -> None:
+        self.core.counters.of(queue).subscriptions.presettled_dropped += count
 
     def _attach(self, publisher: Publisher, queue: str) -> Feed:
         feed = self.of.setdefault(publisher, {})[queue] = Feed(self, publisher, queue)
@@ -304,15 +348,20 @@ class Feeds:
             else:
                 self._detach(feed, closed)
 
+    def _count_waiting(self, feed: Feed) -> None:
+        """What came settled and waits is dropped."""
+        self._count_dropped(feed.queue, [*feed.positions.values()].count(None))
+
     def _detach(self, feed: Feed, closed: bool) -> None:
         own = feed.own
         if own is not None:
-            own.ingress.detach(own, closed)
+            own.ingress.detach(own, closed or feed.is_at_its_own)
 
     def tick(self) -> None:
         for feed, (until, closed) in list(self._lingering.items()):
             if self.core.now >= until:
                 del self._lingering[feed]
+                self._count_waiting(feed)
                 self._detach(feed, closed)
 
     def deadlines(self) -> list[float]:
@@ -322,6 +371,10 @@ class Feeds:
 
     def note_outcome(self, feed: Feed, first_id: int, last_id: int, rejected: int, why: bytes) -> None:
         self._outcomes.append((feed, first_id, last_id, rejected, why))
+        self.core.agenda.touch(self.address)
+
+    def answer_later(self, feed: Feed) -> None:
+        self._asked[feed] = None
         self.core.agenda.touch(self.address)
 
     def note_lost(self, feed: Feed, condition: str, description: str, info: Mapping[str, int]) -> None:
@@ -334,6 +387,9 @@ class Feeds:
             return
         if self.late:
             self.feed_late()
+        asked, self._asked = self._asked, {}
+        for feed in asked:
+            feed.answered()
         outcomes, self._outcomes = self._outcomes, []
         for each in outcomes:
             self._decided(*each)
@@ -345,6 +401,7 @@ class Feeds:
         for feed, (condition, description, info) in lost.items():
             of = feed.publisher
             if self._lingering.pop(feed, None) is not None or of.dropped:
+                self._count_waiting(feed)
                 continue
             if condition == STOLEN:
                 of.ingress.drop(of, info.get(EPOCH, 0))
@@ -371,7 +428,7 @@ class Feeds:
 
     def reconfigured(self) -> None:
         """The file has changed: queues that the topic does not feed any more hold nothing back."""
-        queues = set(self.queues)
+        queues = {*self.queues, self.address.name}
         for feeds in self.of.values():
             for queue in [queue for queue in feeds if queue not in queues]:
                 self._detach(feeds.pop(queue), True)

@@ -29,7 +29,6 @@ from router.names import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
-    NOT_IMPLEMENTED,
     PUBLISHER_EXPIRED,
     PUBLISHER_UNKNOWN,
     STOLEN,
@@ -443,11 +442,6 @@ class Ingress(BaseIngress):
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
         records, sent = self.records, publisher.sent
-        if batch.settled and self.address.config.type == "queue":  # what nobody can give back (protocol 16.1)
-            port = publisher.port
-            self.detach(publisher, False)
-            port.detach(NOT_IMPLEMENTED, "a queue takes no settled transfers: send them unsettled", {}, True)
-            return
         if not (batch.settled or publisher.brought.unique_tags or sent.used_tags.rise(batch.tags)):
             repeat = sent.used_tags.find_repeat(batch.tags, partial(sent.unsettled_tags, records.log))
             if repeat is not None:

@@ -82,10 +82,13 @@ class Records(BaseRecords):
         core, address = self.core, self.address
         outgoing = batch.tags = outgoing_tags(publisher.prefix, batch.tags)
         if batch.settled:
-            if core.config.feeding and self.feeds.queues:
-                self.feeds.take(publisher, None, batch)
             self.counters.received_settled += len(outgoing)
             self.counters.received_bytes += sum(map(len, batch.payloads))
+            if address.config.type == "queue":
+                self.feeds.take_settled(publisher, batch)
+                return
+            if core.config.feeding and self.feeds.queues:
+                self.feeds.take(publisher, None, batch)
             if publisher.coverage.destinations:
                 name, form = address.name, batch.message_format
                 data = Data(name, publisher.publisher_id, publisher.term, 0, form, True, outgoing, batch.payloads)
@@ -132,8 +135,9 @@ class Records(BaseRecords):
             publisher.sent.runs.append(first_id, run)
         publisher.sent.live.add(first_id, first_id + n)
         size, counters = 0 if fed else sum(map(len, batch.payloads)), self.counters
-        counters.received += n
-        counters.received_bytes += size
+        if not (port.__class__ is Feed and port.is_at_its_own):
+            counters.received += n
+            counters.received_bytes += size
         if self.core.now >= self.taken_at.next_mark_s:
             self.taken_at.note(start, self.core.now)
         publisher.sent.undone += n

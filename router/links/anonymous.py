@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
+from amqp10.errors import NOT_ALLOWED, DecodeError, RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
 from amqp10.runs import Dispositions, Transfers
@@ -30,7 +30,6 @@ from router.core.publisher import NO_SUBSCRIBERS
 from router.links.base import BaseConnection
 from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
-    SETTLED_TO_A_QUEUE,
     Modes,
     Unauthorized,
     answer_properties,
@@ -250,8 +249,6 @@ class AnonymousLink(PublisherLink):
             raise
         if not settled and config.address(address).guarantee == "at-most-once":
             raise RemoteProtocolError(NOT_ALLOWED, f"{place}: {address!r:.80} is at-most-once: send it settled")
-        if settled and config.address(address).type == "queue":
-            raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
         return address
 
     def _check_room(self, address: str) -> None:

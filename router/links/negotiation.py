@@ -66,7 +66,6 @@ T = TypeVar("T")
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
-SETTLED_TO_A_QUEUE: Final = "a queue takes no settled transfers: send them unsettled"
 MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
 EPOCHS: Final = INCARNATIONS - (1 << 32)
@@ -197,8 +196,6 @@ def read_publisher(
     check_allowed(config, who, "send", address)
     found = config.address(address)
     modes = negotiate_modes(attach, found.guarantee, router_sends=False)
-    if found.type == "queue" and modes.settled:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, f"attach.snd-settle-mode: {SETTLED_TO_A_QUEUE}")
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None

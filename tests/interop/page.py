@@ -138,6 +138,14 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
 }
 
+PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "[oslo.messaging](clients.md#openstack) 14.9.3 with pyngus: call, cast, fanout, notify": (
+        "test_openstack_calls_casts_fans_out_and_notifies",
+    ),
+    "the same, while each router in its turn is killed": ("test_openstack_goes_on_elsewhere_when_routers_are_killed",),
+}
+"""What stands on a client, and has addresses and settle modes of its own."""
+
 MATRIX: Final = {PROTON: "proton", RHEA: "rhea", PROMISE: "promise", AZURE: "azure", C: "c"}
 
 HEAD: Final = """\
@@ -180,7 +188,15 @@ def page(found: Mapping[str, str]) -> str:
         [f"from {sender}", *(cell(found, [f"test_every_type[{here}-{there}]"]) for there in MATRIX.values())]
         for sender, here in MATRIX.items()
     ]
-    return HEAD + table(CLIENTS, rows) + TYPES + table([f"to {client}" for client in MATRIX], types)
+    programs = [[what, cell(found, tests)] for what, tests in PROGRAMS.items()]
+    return (
+        HEAD
+        + table(CLIENTS, rows)
+        + "\n## Programs\n\n"
+        + table(["shown by"], programs)
+        + TYPES
+        + table([f"to {client}" for client in MATRIX], types)
+    )
 
 
 def cell(found: Mapping[str, str], names: Sequence[str]) -> str:

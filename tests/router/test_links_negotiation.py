@@ -273,7 +273,6 @@ QUEUE = RouterConfig("a", defaults=AddressConfig(type="queue"), max_message_size
             "takes no filters",
         ),
         (receiving(source=Source("q"), max_message_size=999), "max-message-size: 999"),
-        (sending(target=Target("q"), snd_settle_mode=SND_SETTLED), "takes no settled transfers"),
     ],
 )
 def test_what_a_queue_does_not_do_is_refused(attach: Attach, text: str) -> None:

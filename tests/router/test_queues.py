@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import blake2b
+from typing import cast
+
+import pytest
 
 from amqp10.errors import FRAME_SIZE_TOO_SMALL
 from amqp10.events import ConnectionClosed
@@ -16,14 +19,18 @@ from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol
 from onceway.operate.status import records
 from router.config import AddressConfig, RouterConfig
+from router.core.feeding import LINGER_S
+from router.core.ports import Outcome
 from router.core.queue.free import PRIORITY, Kind
 from router.core.reports import of_all
 from router.links.kinds import kinds_of, number_of
+from router.reporting import Log
 from tests.router.ends import SubscriberEnd
-from tests.router.harness import TOPIC, Mesh
+from tests.router.harness import SHORT, TOPIC, Mesh
 from tests.router.links import BODY, Client, make, payloads
 
 QUEUE = AddressConfig(type="queue", max_redeliveries=2)
+SHORT_QUEUE = replace(SHORT, type="queue")
 
 
 def bodies(*consumers: SubscriberEnd) -> list[list[str]]:
@@ -229,3 +236,112 @@ def test_a_browser_whose_answer_is_too_large_for_its_client_ends_its_connection_
     (closed,) = client.seen(ConnectionClosed)
     assert closed.error.condition == FRAME_SIZE_TOO_SMALL
     assert other.answered(other.receiver("in", source=Source(address))).source.address == address
+
+
+# ------------------------------------------------------------------------------- transfers that are settled (16.1)
+
+
+def test_what_comes_settled_goes_to_one_consumer_and_nobody_is_told() -> None:
+    mesh = Mesh("ab", address=QUEUE)
+    consumers = [mesh.subscriber(router, router, credit=2) for router in "ab"]
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", "m2", settled=True)
+    assert bodies(*consumers) == [["m0", "m1"], ["m2"]]
+    assert not publisher.outcomes
+    (a,) = mesh.cores["a"].counters.by_label.values()
+    assert (a.received, a.received_settled, a.received_bytes) == (0, 3, 6)
+    mesh.assert_settled()
+
+
+def test_what_comes_settled_waits_for_credit_also_when_its_publisher_has_gone() -> None:
+    mesh = Mesh("ab", address=SHORT_QUEUE)
+    consumer = mesh.subscriber("b", credit=0)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", settled=True)
+    publisher.leave(closed=True)
+    again = mesh.publisher("a")
+    again.send("m2", settled=True)
+    consumer.give_credit(2)
+    assert consumer.bodies() == ["m0", "m1"]
+    again.leave(closed=False)
+    consumer.give_credit(9)
+    assert consumer.bodies() == ["m0", "m1", "m2"]
+    consumer.leave(closed=True)
+    mesh.pass_time(200.0)
+    mesh.assert_empty()
+
+
+def test_what_comes_settled_and_waits_for_too_long_is_dropped_and_counted() -> None:
+    mesh = Mesh("ab", address=QUEUE)
+    consumer = mesh.subscriber("b", credit=0)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", settled=True)
+    publisher.leave(closed=True)
+    mesh.pass_time(LINGER_S + 1)
+    consumer.give_credit(2)
+    assert not consumer.got
+    (a,) = mesh.cores["a"].counters.by_label.values()
+    assert a.subscriptions.presettled_dropped == 1
+
+
+def test_what_comes_settled_above_the_bound_is_dropped_counted_and_told_once() -> None:
+    mesh = Mesh("a", address=QUEUE, presettled_queue=3)
+    told: list[str] = []
+
+    class Noted:
+        def warning(self, event: str, *_: object, **__: object) -> None:
+            told.append(event)
+
+    mesh.cores["a"].owner.log = cast(Log, Noted())
+    consumer = mesh.subscriber("a", credit=0)
+    publisher = mesh.publisher("a")
+    for i in range(3):
+        publisher.send(f"m{i}", f"n{i}", settled=True)
+    consumer.give_credit(9)
+    assert consumer.bodies() == ["m0", "n0", "m1"]
+    (a,) = mesh.cores["a"].counters.by_label.values()
+    assert a.subscriptions.presettled_dropped == 3
+    assert told == ["settled_dropped"]
+    mesh.run()
+    publisher.send("m3", settled=True)
+    assert consumer.bodies()[3:] == ["m3"]
+    mesh.run()
+    mesh.assert_settled()
+
+
+@pytest.mark.parametrize("how", ["leaves", "is lost", "fails", "releases", "dies with its router"])
+def test_what_comes_settled_goes_to_another_only_where_the_first_says_that_it_has_not_tried(how: str) -> None:
+    """Protocol 16.1.5."""
+    mesh = Mesh("abc", address=QUEUE)
+    first = mesh.subscriber("b", "s0", accepts=False, timeout_s=0.0)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", settled=True)
+    second = mesh.subscriber("c", "s1")
+    if how in ("leaves", "is lost"):
+        first.leave(closed=how == "leaves")
+    elif how == "dies with its router":
+        mesh.crash("b")
+    else:
+        first.accepts = True
+        first.dispose(Outcome.FAILED if how == "fails" else Outcome.RELEASED, first.got[0].id)
+    mesh.pass_time(100.0)
+    again = [*first.bodies()[1:], *second.bodies()]
+    assert again == ["m0"] * (how == "releases")
+    publisher.send("m1", settled=True)
+    publisher.send("m2")
+    assert {"m1", "m2"} & {*second.bodies()}
+    assert publisher.accepted() == [2]
+    publisher.settle_all_told()
+    mesh.assert_settled()
+
+
+def test_what_comes_settled_waits_for_a_consumer_that_comes_when_its_publisher_has_gone() -> None:
+    """Protocol 16.1.3: nothing of it can be elsewhere, so nobody has to be asked when a consumer comes."""
+    mesh = Mesh("ab", address=SHORT_QUEUE)
+    first = mesh.subscriber("b", credit=0)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", settled=True)
+    first.leave(closed=True)
+    publisher.leave(closed=False)
+    assert mesh.subscriber("b", "s1").bodies() == ["m0"]
+    mesh.assert_settled()

@@ -7,7 +7,8 @@ from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import IntervalSet
+from router.core.feeding import Feeds
+from router.core.intervals import IntervalSet, Range
 from router.core.irregular import Irregular
 from router.core.messages import Hold, SubscriptionName
 from router.core.ports import BrowserPort
@@ -43,6 +44,16 @@ def orphans_hold_nothing(self: QueueDistribution, entry: SubscriptionEntry) -> N
 
 
 ORPHAN = QueueDistribution.orphan
+
+
+def free_what_was_sent(self: QueueDistribution, ranges: list[Range], **_: Any) -> None:
+    FREED(self, ranges, tried=False)
+
+
+def drop_at_once(self: Feeds, publisher: Publisher, **closed: bool) -> None:
+    for feed in self.of.get(publisher, {}).values():
+        feed.positions.clear()
+    DROP(self, publisher, **closed)
 
 
 def say_nothing(*arguments: Any, **named: Any) -> None:
@@ -107,6 +118,8 @@ def hear_nothing_of_what_is_done(self: QueueDistribution, sender: str, message: 
 
 
 ASSIGN = QueueDistribution.assign
+DROP = Feeds.drop
+FREED = QueueDistribution._freed
 ON_HOLD = QueueDistribution.on_hold
 HEARD_ALL = QueueDistribution.heard_all
 TAKE_OVER = Departed.take_over
@@ -120,6 +133,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_expires_and_begins_anew": ([(QueueReception, "held", lambda _, subscriber, entered: entered)], "G2"),
     "queue_holder_expires_where_nobody_knows_it": ([(QueueDistribution, "assign", assign_as_if_sent_once)], "G2"),
     "queue_holder_without_a_map": ([(QueueDistribution, "_let_go", say_nothing)], "G4"),
+    "queue_settled_goes_to_one_consumer": ([(QueueDistribution, "_freed", free_what_was_sent)], "G2"),
+    "queue_settled_waits_when_its_publisher_has_gone": ([(Feeds, "drop", drop_at_once)], "G4"),
+    "queue_settled_waits_for_a_consumer_that_comes_back": ([(Feeds, "answer_later", say_nothing)], "G4"),
     "queue_given_back_while_its_router_is_dead": ([(QueueReception, "_return", say_nothing)], "G4"),
     "queue_two_consumers_fail": ([(QueueDistribution, "_count_failures", lambda _, ranges: ranges)], "G4"),
     "queue_holder_is_away": ([(QueueDistribution, "orphan", orphans_hold_nothing)], "G2"),

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from amqp10.performatives import RCV_FIRST, SND_MIXED, SND_SETTLED
+from amqp10.performatives import RCV_FIRST, SND_MIXED, SND_SETTLED, SND_UNSETTLED
 from chaos.simulation.world.clients import ADDRESS, FOREVER, LINK, MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.real_clients import OURS, RealPublisher
@@ -358,7 +358,7 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
     plan = with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
-    return with_topics(with_clocks(with_large(with_groups(with_forgotten(plan)))))
+    return with_topics(with_clocks(with_large(with_settled(with_groups(with_forgotten(plan))))))
 
 
 def with_topics(plan: Plan) -> Plan:
@@ -387,6 +387,21 @@ def with_groups(plan: Plan) -> Plan:
         return plan
     groups = rng.choice([1, 1, 2, 3])
     clients = tuple(replace(c, habits=c.habits | {"groups": groups}) if c.publishes else c for c in plan.clients)
+    return replace(plan, clients=clients)
+
+
+def with_settled(plan: Plan) -> Plan:
+    """In a part of the seeds publishers of a queue send all, or some, settled (protocol 16.1.3); all else is drawn as
+    without."""
+    rng = random.Random(f"{plan.family} {plan.seed} settled")
+    if not plan.rules.queue or rng.random() >= 0.3:
+        return plan
+    clients = tuple(
+        replace(c, habits=c.habits | {"snd": rng.choice([SND_UNSETTLED, SND_MIXED, SND_SETTLED])})
+        if c.publishes and c.kind != OURS
+        else c
+        for c in plan.clients
+    )
     return replace(plan, clients=clients)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from amqp10.performatives import SND_SETTLED
 from chaos.simulation.scenarios.schedule import EXPIRY_S, SHORT, P, S, Schedule, Worlds, limit
 from chaos.simulation.world.clients import MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
@@ -79,6 +80,40 @@ def queue_holder_without_a_map(world: Worlds) -> None:
     assert not s.accepted("s1")
     s.attach("s0@B")
     assert s.accepted("s1") == {M0}, "G4 m0 does not come again"
+    s.finish()
+
+
+def _settled(name: str = "p0") -> Publisher:
+    publisher = P(name)
+    publisher.snd = SND_SETTLED
+    return publisher
+
+
+def queue_settled_goes_to_one_consumer(world: Worlds) -> None:
+    """P sends m0 settled. s0, which keeps no map, has it in hand when its router dies: it may have worked on it, so
+    neither it nor s1 gets it again."""
+    s = Schedule(world("AB", [_settled()], [S("s0", PLAIN), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
+    s.w.checker.at_least_once.add("s0")
+    s.hold(("accept",)).send("p0").run()
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
+    s.step("crash", "B").step("restart", "B").run().attach("s1@A", "s0@B")
+    s.finish()
+
+
+def queue_settled_waits_when_its_publisher_has_gone(world: Worlds) -> None:
+    """P sends m0 settled while s0 has no credit, and closes its link. s0 gets m0 when it has credit again."""
+    s = Schedule(world("AB", [_settled(), P("p1")], [S("s0", credit=1)], address=QUEUE)).up("s0@B", "p1@B", "p0@A")
+    s.hold(("accept",)).send("p1").run().send("p0").run().step("close", "p0").run().release().run()
+    assert s.accepted("s0") == {("p1", 0), M0}, "G4 s0 does not get what was sent settled"
+    s.finish()
+
+
+def queue_settled_waits_for_a_consumer_that_comes_back(world: Worlds) -> None:
+    """P sends m0 settled while s0 is away, and closes its link. s0 is back and gets m0: nobody has to be asked whether
+    P is elsewhere by now."""
+    s = Schedule(world("AB", [_settled()], [S("s0")], address=QUEUE)).up("s0@B", "p0@A").lose("s0").run()
+    s.send("p0").run().step("close", "p0").run().attach("s0@B")
+    assert s.accepted("s0") == {M0}, "G4 s0 does not get what was sent settled"
     s.finish()
 
 

@@ -63,6 +63,8 @@ class QueueChecker(Checker):
 
     # what a consumer's application knows
     def handed(self, name: str, mid: Mid) -> None:
+        if mid in self.presettled and mid in self.ever:
+            raise Violation(f"G2 {name} gets {mid}, which was sent settled, and has been handed out before")
         if name in self.holders.get(mid, ()):
             raise Violation(f"G2 {name} gets {mid} twice as new")
         if name in self.acceptors.get(mid, ()) and not self._may_repeat(name, mid):
@@ -71,7 +73,8 @@ class QueueChecker(Checker):
             raise Violation(f"G2 {name} gets {mid} again on the link on which it has declined it")
         self._only_one(name, mid)
         self.holders.setdefault(mid, {})[name] = self.current.get(name)
-        if self.consumers == 1 and self.ordered and mid not in self.ever and mid not in self.group_of:
+        plain = mid not in self.group_of and mid not in self.presettled
+        if self.consumers == 1 and self.ordered and mid not in self.ever and plain:
             highest = self.highest.get((name, mid[0]), -1)
             if mid[1] < highest and not (name in self.without_memory and self._may_be_late(mid)):
                 raise Violation(f"G3 {name} first sees {mid} after {highest}")
@@ -139,10 +142,17 @@ class QueueChecker(Checker):
     def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.given_back[mid] = self.given_back.get(mid, 0) + 1
+        self._not_tried(mid)
 
     def declined(self, name: str, mid: Mid) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.declines.setdefault(name, {})[mid] = None
+        self._not_tried(mid)
+
+    def _not_tried(self, mid: Mid) -> None:
+        """The consumer gives it back: what was sent settled may be another's, too."""
+        if mid in self.presettled:
+            self.ever.pop(mid, None)
 
     def declined_by(self, name: str) -> bool:
         return bool(self.declines.get(name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
+from router.core.feeding import Feed
 from router.core.held import Batch
 from router.core.ingress import Ingress
 from router.core.intervals import IntervalSet, Range, count, union
@@ -35,6 +36,7 @@ class QueueDistribution(Distribution):
         assert records.address.doubts is not None
         self.doubts = records.address.doubts
         self.free = FreeRecords()
+        self.once = IntervalSet()  # not done, and at most once (protocol 16.1.5)
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
         self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
         self.groups = Groups(self.subscriptions, self.free, self.doubted)
@@ -146,6 +148,9 @@ class QueueDistribution(Distribution):
         """A new record is free. One that is sent again is its holder's, or that of all who may hold it
         (protocol 16.4)."""
         self.core.agenda.touch(self.address)
+        port = publisher.port
+        if port.__class__ is Feed and port.is_once(batch.first_id):
+            self.once.add(start, stop)
         if not batch.message_format:
             if self.address.config.expire:
                 self.expiring.note(start, batch.payloads)
@@ -243,12 +248,16 @@ class QueueDistribution(Distribution):
             self.records.owing.pop(entry, None)
         self._freed(lost)
 
-    def _freed(self, ranges: list[Range]) -> None:
-        """A consumer does not hold these any more: what nobody else may hold is free."""
+    def _freed(self, ranges: list[Range], *, tried: bool = True) -> None:
+        """A consumer does not hold these any more: what nobody else may hold is free. What is at most once, and was
+        assigned to it, is done where it may have been tried (protocol 16.1.5)."""
         ranges = self.undone.among(ranges)
         for each in self.records.owing:
             if ranges:
                 ranges = each.syncing.missing(each.owed.missing(ranges))
+        if tried and ranges and self.once.starts:
+            self._finish(self.doubted.missing(self.once.among(ranges)))
+            ranges = self.undone.among(ranges)
         for start, stop in ranges:
             self.free.add(start, stop)
             self.doubted.remove(start, stop)
@@ -331,8 +340,9 @@ class QueueDistribution(Distribution):
                     each.syncing.remove(start, stop)
                     if not (each.owed.starts or each.syncing.starts):
                         del self.records.owing[each]
-            if self.repeated.starts:
-                self.repeated.remove(start, stop)
+            for special in (self.repeated, self.once):
+                if special.starts:
+                    special.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
             self.records.done(ranges)
@@ -370,7 +380,7 @@ class QueueDistribution(Distribution):
                 self.assigning.stop(entry, message.round)
             if why & m.Why.FAILED:
                 found = self._count_failures(found)
-            self._freed(found)
+            self._freed(found, tried=bool(why & m.Why.FAILED))
 
     def _count_failures(self, ranges: list[Range]) -> list[Range]:
         """After max_redeliveries failures one more counts as rejected. Returns the others (protocol 6.4)."""
@@ -397,7 +407,7 @@ class QueueDistribution(Distribution):
         """They are settled before a consumer has accepted them."""
         owed = [each for entry in self.records.owing for each in (entry.owed, entry.syncing)]
         self.free.remove(start, stop)
-        for each in (self.undone, self.repeated, self.doubted, *owed):
+        for each in (self.undone, self.once, self.repeated, self.doubted, *owed):
             each.remove(start, stop)
         self._forget_special(start, stop)
 
@@ -467,6 +477,7 @@ class QueueDistribution(Distribution):
             f"undone {self.undone}, free {self.free.positions}, held {held}"
         )
         assert self.repeated.within(self.undone)
+        assert self.once.within(self.undone)
         assert self.doubted.within(self.undone)
         assert not any(self.doubted.overlap(start, stop) for start, stop in self.free.positions), "free, and doubted"
         assert self.doubts.of.keys() >= set(self.address.attached.claimed.values())
