@@ -124,10 +124,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, routers: Routers) -> It
     """Makes a broker with a bridge to router a, of topics below `at`, and of others that the routers do not know."""
     with ExitStack() as closing:
 
-        def made(direction: str, version: str = request.param) -> Bridged:
-            at = f"plant/{direction.split(maxsplit=1)[0]}-{version}"
+        def made(direction: str) -> Bridged:
+            at = f"plant/{direction.partition(' ')[0]}-{request.param}"
             topics = f"{at}/# {direction}", "office/# both 1"
-            broker = Broker(tmp_path, at.replace("/", "-"), routers.a, version, *topics)
+            broker = Broker(tmp_path, at.replace("/", "-"), routers.a, request.param, *topics)
             closing.callback(broker.close)
             closing.callback(connected_once, broker)
             broker.until(" SUBACK", 1 if direction.startswith("out") else 2)
@@ -154,7 +154,7 @@ def test_bridge_out(make: Callable[[str], Bridged]) -> None:
     assert shown(each.there, each.at, 4) == [("there", "stays", False), *goes]
 
 
-def test_bridge_in(make: Callable[[str], Bridged], routers: Routers) -> None:
+def test_bridge_in(make: Callable[[str], Bridged]) -> None:
     """What is retained in the network is retained by the broker, what was there before the bridge, too."""
     each = make("in 2")
     each.here.publish(f"{each.at}/here", "stays")
