@@ -30,7 +30,7 @@ from mqtt.packets import (
 )
 from mqtt.properties import NO_PROPERTIES, Properties
 from mqtt.reader import PacketReader
-from mqtt.topics import filter_fault, matches, name_fault
+from mqtt.topics import filter_fault, is_servers, matches, name_fault
 from mqtt.tree import TopicTree
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "Will",
     "encode",
     "filter_fault",
+    "is_servers",
     "matches",
     "name_fault",
 ]

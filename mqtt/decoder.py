@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final, cast
 
 from mqtt import kinds, packets
-from mqtt.errors import RETURN_CODES, Reason, RemoteProtocolError, UnknownVersion, malformed, violation
+from mqtt.errors import BRIDGE, RETURN_CODES, Reason, RemoteProtocolError, UnknownVersion, malformed, violation
 from mqtt.fields import FieldReader, to_text
 from mqtt.packets import Acknowledgement, Packet, Publish
 from mqtt.properties import NO_PROPERTIES, Properties, read_properties
@@ -152,9 +152,11 @@ def decode_connect(first: int, data: bytes, position: int, stop: int) -> packets
         raise malformed("CONNECT with flags in its first octet")
     reader = FieldReader(data, position, stop)
     name = reader.text("the protocol name")
-    version = reader.byte("the protocol version")
+    level = reader.byte("the protocol version")
+    is_bridge = level == 4 | BRIDGE
+    version = 4 if is_bridge else level
     if name != "MQTT" or version not in (4, 5):  # [MQTT-3.1.2-1, 3.1.2-2]
-        raise UnknownVersion(name, version)
+        raise UnknownVersion(name, level)
     flags = reader.byte("the connect flags")
     keep_alive_s = reader.two_bytes("the keep alive")
     has_will, will_qos, username_flag, password_flag = flags & 4, flags >> 3 & 3, flags & 0x80, flags & 0x40
@@ -177,7 +179,9 @@ def decode_connect(first: int, data: bytes, position: int, stop: int) -> packets
     username = reader.text("the user name") if username_flag else None
     password = reader.binary("the password") if password_flag else None
     reader.done("CONNECT")
-    return packets.Connect(client_id, version, flags & 2 != 0, keep_alive_s, username, password, will, properties)
+    return packets.Connect(
+        client_id, version, flags & 2 != 0, keep_alive_s, username, password, will, properties, is_bridge
+    )
 
 
 def _check_authentication(properties: Properties) -> None:

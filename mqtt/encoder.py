@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mqtt import kinds, packets
 from mqtt.decoder import DISCONNECT_REASONS, REASONS_OF
-from mqtt.errors import RETURN_CODES, EncodeError, Reason
+from mqtt.errors import BRIDGE, RETURN_CODES, EncodeError, Reason
 from mqtt.fields import of_binary, of_integer, of_text, of_variable
 from mqtt.packets import Acknowledgement, Packet, Publish
 from mqtt.properties import NO_PROPERTIES, Properties, write_properties
@@ -111,6 +111,8 @@ def _connect(packet: packets.Connect, _: int) -> bytes:
         raise EncodeError(f"protocol version {version}")
     if version == 4 and packet.password is not None and packet.username is None:
         raise EncodeError("3.1.1 has no password without a user name")
+    if version == 5 and packet.is_bridge:
+        raise EncodeError("a bridge says so in 3.1.1 only")
     flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
     payload = of_text(packet.client_id, "the client identifier")
     if will is not None:
@@ -125,7 +127,8 @@ def _connect(packet: packets.Connect, _: int) -> bytes:
         payload += of_text(packet.username, "the user name")
     if packet.password is not None:
         payload += of_binary(packet.password, "the password")
-    head = b"\0\x04MQTT" + bytes((version, flags)) + of_integer(packet.keep_alive_s, 2, "the keep alive")
+    level = version | packet.is_bridge * BRIDGE
+    head = b"\0\x04MQTT" + bytes((level, flags)) + of_integer(packet.keep_alive_s, 2, "the keep alive")
     _check_authentication(packet.properties)
     return _packet(0x10, head + _properties(packet.properties, kinds.CONNECT, version) + payload)
 

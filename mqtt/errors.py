@@ -100,10 +100,10 @@ class UnknownVersion(RemoteProtocolError):
 
     def __init__(self, name: str, level: int) -> None:
         super().__init__(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {name[:16]!r}, version {level}")
-        self.version = 5 if 5 < level < _BRIDGE else 4
+        self.version = 5 if 5 < level < BRIDGE else 4
 
 
-_BRIDGE: Final = 0x80  # set in the level by mosquitto's bridges, which begin again without it when they are told 1
+BRIDGE: Final = 0x80  # set in the level of 3.1.1 and 3.1 by mosquitto's bridges, as by RSMB's before
 
 
 class LocalProtocolError(MqttError):

@@ -25,7 +25,8 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """3.1: a client asks for a connection. `clean_start` is Clean Session in 3.1.1."""
+    """3.1: a client asks for a connection. `clean_start` is Clean Session in 3.1.1. `is_bridge`: it is a bridge, which
+    says so in the level of its 3.1.1."""
 
     client_id: str
     version: int = 5
@@ -35,6 +36,7 @@ class Connect:
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
+    is_bridge: bool = False
 
 
 @dataclass(slots=True)

@@ -18,6 +18,11 @@ def name_fault(name: str) -> str | None:
     return None
 
 
+def is_servers(name: str) -> bool:
+    """Whether this is a topic of servers, where clients have nothing to say (4.7.2)."""
+    return name.startswith("$SYS/")
+
+
 def filter_fault(topic_filter: str, version: int) -> str | None:
     """Say what is wrong with a topic filter, or None [MQTT-4.7.1-1, 4.7.1-2, 4.8.2-1, 4.8.2-2].
 

@@ -126,14 +126,14 @@ class Border:
             return otherwise
 
     def each(
-        self, otherwise: A, question: Callable[[bytes, bytes, int, bool], T], tags: list[bytes], payloads: list[bytes],
-        message_format: int, settled: bool,
+        self, otherwise: A, question: Callable[[bytes, int, bool], T], payloads: list[bytes], message_format: int,
+        settled: bool,
     ) -> list[T | A]:  # fmt: skip
         """The answers about several messages: `ask` for each, written out, as a call for each message is dear."""
         found: list[T | A] = []
-        for i, payload in enumerate(payloads):
+        for payload in payloads:
             try:
-                found.append(question(tags[i], payload, message_format, settled))
+                found.append(question(payload, message_format, settled))
             except Exception as error:
                 self._tell(question, error)
                 found.append(otherwise)

@@ -30,10 +30,10 @@ STORED: Final = ("name", "callback", "uuid", "timeout_ms", "max_events", "ranges
 
 @dataclass(slots=True)
 class Topic:
-    """A topic that was pushed to.
+    """A topic that was pushed to, or subscribed to before that.
 
     Attributes:
-        publisher: The identity of the client that owns it.
+        publisher: The identity of the client that owns it; empty before the first push.
         name: That client's name.
         base: The position at which it began: an earlier topic may have had the stream.
     """

@@ -144,7 +144,7 @@ class Edge:
         """
         body = event(topic, data, time.time_ns() // 1_000_000)
         known = self.bus.topics.get(topic)
-        if known is None:
+        if known is None or not known.publisher:
             self._able()  # a push that is refused makes no topic
             known = await self.registry.claim(topic, identity, name)
         if known.publisher != identity:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from edges.bus.rules import NAME, TOPIC
+
 Schema = dict[str, Any]
 
 
@@ -57,14 +59,22 @@ def _path(parameter: str, **operations: Schema) -> Schema:
     return {"parameters": [place], **operations}
 
 
+_MAYBE: Final = {"type": ["string", "null"]}
 _TYPE: Final = {"enum": ["create", "update", "delete", "noop"]}
-_TOPIC: Final = _text(pattern="^[a-z_]{1,32}$")
+_TOPIC: Final = _text(pattern=f"^{TOPIC.pattern}$")
+_TOKEN: Final = _text(pattern=f"^{NAME.pattern}$")
 _WISH: Final = {
     "callback": _text(format="uri", maxLength=1024),
-    "uuid": _text(minLength=1, maxLength=1024),
-    "timeout": _number(maximum=3_600_000),
-    "max": _number(1, maximum=1_000_000),
+    "uuid": {**_MAYBE, "minLength": 1, "maxLength": 1024},
+    "timeout": {"type": ["integer", "null"], "minimum": 0, "maximum": 3_600_000},
+    "max": {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000},
 }
+_SUBSCRIBE: Final = _does(
+    "Subscribe; topics that are not listed are unsubscribed",
+    "204 400 404",
+    _object("topics", "callback", topics={"type": "array", "items": _TOPIC}, **_WISH),
+)
+_SUBSCRIPTIONS: Final = _does("List subscriptions", "", _200=_body(_list("Subscription")))
 _DELETE_TOPIC: Final = _does("Delete a topic; its owner and root", "204 403 404")
 
 DESCRIPTION: Final[Schema] = {
@@ -82,7 +92,7 @@ DESCRIPTION: Final[Schema] = {
             "post": _does(
                 "Make a token; root only",
                 "400",
-                _object("name", name=_text(pattern="^[a-z0-9:_-]{1,30}$")),
+                _object("name", name=_TOKEN, token=_TOKEN),
                 _201=_body(_named("Token")),
             ),
         },
@@ -92,14 +102,9 @@ DESCRIPTION: Final[Schema] = {
             "name", post=_does("Push an event", "204 400 403 413", _named("Push")), delete=_DELETE_TOPIC
         ),
         "/topic/{name}": _path("name", delete=_DELETE_TOPIC),
-        "/subscription": {
-            "post": _does(
-                "Subscribe; topics that are not listed are unsubscribed",
-                "204 400 404",
-                _object("topics", "callback", "uuid", topics={"type": "array", "items": _TOPIC}, **_WISH),
-            )
-        },
+        "/subscription": {"post": _SUBSCRIBE},
         "/subscriber": {
+            "post": _SUBSCRIBE,
             "get": _does("Show one's own subscription", "404", _200=_body(_named("Subscription"))),
             "put": _does("Make or edit one's own subscription", "204 400", _object(**_WISH)),
             "delete": _does("End one's own subscription", "204 404"),
@@ -116,7 +121,8 @@ DESCRIPTION: Final[Schema] = {
             ),
             delete=_does("Unsubscribe from one topic", "204 404"),
         ),
-        "/subscriptions": {"get": _does("List subscriptions", "", _200=_body(_list("Subscription")))},
+        "/subscriptions": {"get": _SUBSCRIPTIONS},
+        "/subscribers": {"get": _SUBSCRIPTIONS},
         "/pulse": {"get": _does("Whether the bus works", "204")},
         "/pulse/scaling": {"get": _does("Slow when many deliveries are due", "204")},
         "/metrics": {"get": _does("Metrics for Prometheus", "", _200=_body(_text(), "text/plain"))},
@@ -138,8 +144,8 @@ DESCRIPTION: Final[Schema] = {
     "components": {
         "securitySchemes": {"token": {"type": "http", "scheme": "basic"}},
         "schemas": {
-            "Token": _object("name", "token", name=_text(), token=_text(pattern="^[a-z0-9:_-]{1,64}$")),
-            "Topic": _object("name", "publisher", "events", name=_TOPIC, publisher=_text(), events=_number()),
+            "Token": _object("name", "token", name=_text(), token=_TOKEN),
+            "Topic": _object("name", "publisher", "events", name=_TOPIC, publisher=_MAYBE, events=_number()),
             "Push": _object(
                 "type",
                 "url",
@@ -151,12 +157,14 @@ DESCRIPTION: Final[Schema] = {
             "Event": _object("topic", "type", "url", "t", topic=_TOPIC, type=_TYPE, url=_text(), t=_number(), data={}),
             "Subscription": _object(
                 "subscriber",
+                "uuid",
                 "callback",
                 "max_events",
                 "timeout",
                 "topics",
                 "events",
                 subscriber=_text(),
+                uuid=_MAYBE,
                 callback=_text(),
                 max_events=_number(1),
                 timeout=_number(),

@@ -19,11 +19,14 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, cast
 
+from edges.bus.rules import TOPIC
 from onceway.access.accepting import Accepting
 from onceway.base import waits
 from onceway.base.hosts import is_own
 
-HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
+HEAD: Final = re.compile(
+    rf"POST /topics/({TOPIC.pattern}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n".encode()
+)
 HEADERS: Final = frozenset(
     (b"host", b"authorization", b"content-length", b"content-type", b"user-agent", b"accept", b"accept-encoding")
 )

@@ -112,9 +112,13 @@ class Registry:
 
     # --- changes
 
-    async def create_token(self, name: str) -> str:
-        token = f"{name}--{secrets.token_hex(16)}"
-        await self._write({TOKENS + token: name.encode()})
+    async def create_token(self, name: str, token: str | None) -> str:
+        """Returns the token; None: a new one. One that is there already has this name from now on."""
+        token = token or f"{name}--{secrets.token_hex(16)}"
+        key = TOKENS + token
+        async with self._turn(key):
+            while self.tokens.get(token) != name:
+                await self._try(key, name.encode())
         return token
 
     async def delete_token(self, token: str) -> None:
@@ -123,14 +127,15 @@ class Registry:
             while token in self.tokens:
                 await self._try(key, None)
 
-    async def claim(self, name: str, identity: str, client: str) -> Topic:
-        """The topic, which belongs to whoever pushed to it first."""
+    async def claim(self, name: str, identity: str = "", client: str = "") -> Topic:
+        """The topic, which belongs to whoever pushed to it first; without an identity it is made for nobody yet."""
         key = TOPICS + name
-        while (found := self._bus.topics.get(name)) is None:
-            await self._unsubscribe(name)
+        while (found := self._bus.topics.get(name)) is None or (identity and not found.publisher):
+            if found is None:
+                await self._unsubscribe(name)
             async with self._turn(key):
-                if name not in self._bus.topics:
-                    base = (await self._store.bounds(EVENTS + name)).next
+                if self._bus.topics.get(name) is found:
+                    base = (await self._store.bounds(EVENTS + name)).next if found is None else found.base
                     await self._try(key, Topic(identity, client, base).row())
         return found
 

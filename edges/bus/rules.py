@@ -13,12 +13,13 @@ import zlib
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from router.json_text import write_json
 
-TOPIC: Final = re.compile(r"[a-z_]{1,32}")
+TOPIC: Final = re.compile(r"[a-z_]{1,64}")
 NAME: Final = re.compile(r"[a-z0-9:_-]{1,64}")
+TOKEN: Final = re.compile(r"[a-z0-9:_-]+?--[0-9a-f]{32}")  # that the bus has made
 TYPES: Final = ("create", "update", "delete", "noop")
 EVENT: Final = frozenset(("type", "url", "timestamp", "data"))
 SHOWN: Final = ("topic", "type", "url", "t", "data")
@@ -32,7 +33,7 @@ EVENT_OCTETS: Final = 6 * MOST_OCTETS + 4096  # of an event, in which a characte
 TOKEN_TAIL: Final = 34  # of a token: two hyphens and 32 hexadecimal digits
 _COMPRESSED: Final = b"zlib:"
 _PLAIN: Final = re.compile(r"(https?)://[a-z0-9][a-z0-9.-]*(?:/[!-~]*)?\Z")  # a URL of the usual form
-_EVENT: Final = re.compile(rb'\{"topic":"([a-z_]{1,32})"|zlib:([a-z_]{1,32}):')
+_EVENT: Final = re.compile(rf'\{{"topic":"({TOPIC.pattern})"|zlib:({TOPIC.pattern}):'.encode())
 
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -78,15 +79,22 @@ def only(data: dict[str, Any], *keys: str) -> None:
 
 def topic_name(value: object) -> str:
     if not isinstance(value, str) or not TOPIC.fullmatch(value):
-        raise BadRequest("a topic is 1 to 32 lower-case letters and underscores")
+        raise BadRequest("a topic is 1 to 64 lower-case letters and underscores")
     return value
 
 
-def client_name(value: object) -> str:
-    """The name of a client, short enough for its token."""
-    if not isinstance(value, str) or not NAME.fullmatch(value) or len(value) > 64 - TOKEN_TAIL:
-        raise BadRequest(f"a name is 1 to {64 - TOKEN_TAIL} of a-z 0-9 : _ - (its token has at most 64)")
-    return value
+def client(data: dict[str, Any]) -> tuple[str, str | None]:
+    """The name of a client, and the token that the caller has for it; None: one is made, which has the name in it."""
+    only(data, "name", "token")
+    name, token = data.get("name"), data.get("token")
+    most = 64 - TOKEN_TAIL if token is None else 64
+    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > most:
+        raise BadRequest(f"a name is 1 to {most} of a-z 0-9 : _ -")
+    if token is None:
+        return name, None
+    if not isinstance(token, str) or not NAME.fullmatch(token) or (":" in token and not TOKEN.fullmatch(token)):
+        raise BadRequest("a token is 1 to 64 of a-z 0-9 _ -: a user name of HTTP Basic has no colon")
+    return name, token
 
 
 def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
@@ -174,27 +182,29 @@ def subscription(data: dict[str, Any], schemes: tuple[str, ...], *, whole: bool)
     """What POST /subscription (`whole`) or PUT /subscriber asks for; `schemes` of call-backs that are taken."""
     keys = ("topics", "callback", "uuid", "timeout", "max") if whole else ("callback", "uuid", "timeout", "max")
     only(data, *keys)
+    data = {key: value for key, value in data.items() if value is not None or key in ("topics", "callback")}
     topics = data.get("topics")
     if whole:
         if not isinstance(topics, list):
             raise BadRequest("topics: a list of names")
         topics = tuple(dict.fromkeys(topic_name(name) for name in topics))
-    callback = data.get("callback")
+    callback, uuid = data.get("callback"), data.get("uuid")
     if whole or "callback" in data:
         if not isinstance(callback, str) or not _has_host(callback, schemes) or "?" in callback:
             raise BadRequest(f"callback: an {' or '.join(schemes)} URL without a query")
-        if "@" in urlsplit(callback).netloc:
-            raise BadRequest("callback: a URL without a user; the call-back's is the uuid")
+        place = urlsplit(callback)
+        if "@" in place.netloc:  # others are shown the call-back, and its user is a secret
+            uuid = unquote(place.username or "") if uuid is None else uuid
+            callback = place._replace(netloc=place.netloc.rpartition("@")[2]).geturl()
         if len(callback) > URL_CHARACTERS:
             raise BadRequest(f"callback: at most {URL_CHARACTERS} characters")
-    uuid = data.get("uuid")
-    if (whole or "uuid" in data) and (
+    if uuid is not None and (
         not isinstance(uuid, str) or not 0 < len(uuid) <= URL_CHARACTERS or ":" in uuid or not uuid.isprintable()
     ):
         raise BadRequest("uuid: the user name for the call-back, without a colon")
     timeout = _whole_number(data, "timeout", 0, MAX_TIMEOUT_MS)
     most = _whole_number(data, "max", 1, 1_000_000)
-    return Wish(topics, callback, uuid, timeout, most)
+    return Wish(topics, callback, "" if whole and uuid is None else uuid, timeout, most)
 
 
 def replay(data: dict[str, Any]) -> tuple[str, int] | None:

@@ -23,10 +23,10 @@ from edges.bus.pushes import Pushes
 from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import (
     MOST_OCTETS,
+    TOKEN,
     BadRequest,
     Wish,
-    client_name,
-    only,
+    client,
     read_json,
     replay,
     subscription,
@@ -41,12 +41,12 @@ from onceway.base.logs import logger
 from onceway.base.metrics import exposition
 from onceway.serve.answers import json_response
 
-ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
+ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token
+SHORT: Final = 32  # characters, below which a token may be guessed
 SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling is slow
 SCALING_WITHIN_S: Final = 1.0
 SCALING_PAUSE_S: Final = 1.0
 HTTPS_ONLY: Final = 308
-TOKEN: Final = re.compile("[a-z0-9:_-]+?--[0-9a-f]{32}")
 USER: Final = re.compile(f"({TOKEN.pattern}(?=:)|[^:]*):")  # a token, or what is before the first colon
 
 CODES: Final[dict[type[Exception], int]] = {
@@ -68,7 +68,7 @@ class BusServer:
         self._edge = edge
         self._log = logger("bus", edge=edge.options.name)
         self._root_key = edge.options.root_key.encode()
-        self._guesses = Guesses()  # of the root key: nobody guesses a token
+        self._guesses = Guesses()  # of the root key, and of short tokens
         edge.metrics.failures = self._guesses.counts
         self._runners: list[web.AppRunner] = []
         self._pushes: list[Pushes] = []
@@ -132,6 +132,7 @@ class BusServer:
             web.delete(topic, self._delete_topic),
             web.delete("/topic/{name}", self._delete_topic),
             web.post("/subscription", self._subscribe),
+            web.post("/subscriber", self._subscribe),
             web.put("/subscriber", self._edit),
             web.get("/subscriber", self._show),
             web.delete("/subscriber", self._unsubscribe),
@@ -139,6 +140,7 @@ class BusServer:
             web.put(mine, self._add_my_topic),
             web.delete(mine, self._remove_my_topic),
             web.get("/subscriptions", self._list_subscriptions),
+            web.get("/subscribers", self._list_subscriptions),
             web.get("/pulse", self._pulse),
             web.get("/pulse/scaling", self._scaling),
             web.get("/metrics", self._metrics),
@@ -158,20 +160,24 @@ class BusServer:
 
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            client = await self._client(request.headers.get("Authorization", "")) or await self._root_of(request)
+            shown = await self._client(request.headers.get("Authorization", ""), request) or await self._root_of(
+                request
+            )
         except Unavailable as error:
             if request.path == "/pulse":
                 return _text(500, str(error))
             raise
-        if client is None:
+        if shown is None:
             return _unauthorized("a token is needed as user name")
-        request[CLIENT] = client
+        request[CLIENT] = shown
         for pushes in self._pushes:
             pushes.know(request.transport)
         return await handler(request)
 
-    async def _client(self, authorization: str) -> tuple[str, str] | None:
-        """(identity, name) of a token. What other edges had answered before this request was made holds for it."""
+    async def _client(self, authorization: str, request: web.Request | None = None) -> tuple[str, str] | None:
+        """(identity, name) of a token. What other edges had answered before this request was made holds for it. A short
+        token, which may be guessed, needs the request: where guesses are not looked at, it has to have come before.
+        """
         edge, token = self._edge, _user(authorization)
         if edge.options.shared:
             try:
@@ -180,7 +186,16 @@ class BusServer:
             except TimeoutError:
                 raise Unavailable(f"the store does not answer: {edge.store.place}") from None
         name = None if token is None else edge.registry.tokens.get(token)
-        return None if token is None or name is None else (token, name)
+        if token is None or name is None:
+            return None
+        if len(token) < SHORT:
+            if request is None:
+                return None
+            address, guesses = address_of(request), self._guesses
+            if not guesses.knows(address, token) and guesses.refuses(address, "", time.monotonic()):
+                return None
+            guesses.succeeded(address, token)
+        return token, name
 
     async def _root_of(self, request: web.Request) -> tuple[str, str] | None:
         """Who shows the root key. A wrong one is answered later with each, and then not looked at, as wrong passwords
@@ -205,10 +220,10 @@ class BusServer:
         self, topic: str, authorization: str, body: bytes, know: Callable[[], None]
     ) -> tuple[int, str] | None:
         try:
-            if (client := await self._client(authorization)) is None:
+            if (shown := await self._client(authorization)) is None:
                 return None
             know()
-            await self._edge.push(*client, topic, read_json(body))
+            await self._edge.push(*shown, topic, read_json(body))
         except tuple(CODES) as error:
             return _code(error), str(error)
         return 204, ""
@@ -230,10 +245,11 @@ class BusServer:
         return json_response([{"name": name, "token": token} for token, name in tokens])
 
     async def _create_token(self, request: web.Request) -> web.Response:
-        data = read_json(await body_of(request))
-        only(data, "name")
-        name = client_name(data.get("name"))
-        return json_response({"name": name, "token": await self._edge.registry.create_token(name)}, status=201)
+        name, token = client(read_json(await body_of(request)))
+        if token in (ROOT, self._root_key.decode()):
+            raise BadRequest("this token is root's")
+        token = await self._edge.registry.create_token(name, token)
+        return json_response({"name": name, "token": token}, status=201)
 
     async def _delete_token(self, request: web.Request) -> web.Response:
         await self._edge.registry.delete_token(request.match_info["token"])
@@ -259,7 +275,7 @@ class BusServer:
         bus = self._edge.bus
         return json_response(
             [
-                {"name": name, "publisher": topic.name, "events": bus.ends.get(name, 0) - topic.base}
+                {"name": name, "publisher": topic.name or None, "events": bus.ends.get(name, 0) - topic.base}
                 for name, topic in sorted(bus.topics.items())
             ]
         )
@@ -270,12 +286,15 @@ class BusServer:
         wish = subscription(read_json(await body_of(request)), self._edge.options.callback_schemes, whole=whole)
         if wish.callback is not None:
             mine = self._edge.bus.subscribers.get(request[CLIENT][0])
-            await self._edge.check_callback(wish.callback, wish.uuid or (mine.uuid if mine is not None else ""))
+            uuid = wish.uuid if wish.uuid is not None else mine.uuid if mine is not None else ""
+            await self._edge.check_callback(wish.callback, uuid)
         return wish
 
     async def _subscribe(self, request: web.Request) -> web.Response:
         wish = await self._wish(request, whole=True)
         identity, name = request[CLIENT]
+        for topic in wish.topics or ():
+            await self._edge.registry.claim(topic)
 
         def subscribe() -> None:
             for topic in wish.topics or ():
@@ -299,7 +318,7 @@ class BusServer:
 
     async def _show(self, request: web.Request) -> web.Response:
         await self._edge.look()
-        return json_response(await self._described(self._mine(request)))
+        return json_response(await self._described(request, self._mine(request)))
 
     async def _unsubscribe(self, request: web.Request) -> web.Response:
         def remove() -> None:
@@ -316,7 +335,7 @@ class BusServer:
         body = await body_of(request)
         start = replay(read_json(body)) if body.strip() else None
         self._mine(request)
-        self._existing(name)
+        await self._edge.registry.claim(name)
         first = None
         if start is not None:
             kind, value = start
@@ -351,7 +370,7 @@ class BusServer:
     async def _list_subscriptions(self, request: web.Request) -> web.Response:
         await self._edge.look()
         found = list(self._edge.bus.subscribers.values())
-        return json_response([await self._described(each) for each in found])
+        return json_response([await self._described(request, each) for each in found])
 
     def _mine(self, request: web.Request) -> Subscriber:
         subscriber = self._edge.bus.subscribers.get(request[CLIENT][0])
@@ -360,12 +379,15 @@ class BusServer:
         return subscriber
 
     def _existing(self, topic: str) -> None:
+        """It was made for this request; somebody may have deleted it since."""
         if topic not in self._edge.bus.topics:
             raise Missing(f"there is no topic {topic}")
 
-    async def _described(self, subscriber: Subscriber) -> dict[str, Any]:
+    async def _described(self, request: web.Request, subscriber: Subscriber) -> dict[str, Any]:
+        """With the uuid, by which call-backs are believed, for root and whoever has it from itself."""
         return {
             "subscriber": subscriber.name,
+            "uuid": subscriber.uuid if request[CLIENT][0] in (ROOT, subscriber.identity) else None,
             "callback": subscriber.callback,
             "max_events": subscriber.max_events,
             "timeout": subscriber.timeout_ms,

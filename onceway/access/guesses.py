@@ -42,13 +42,17 @@ class Guesses:
     def refuses(self, address: str, user: str, now: float) -> bool:
         """Says whether nothing that this user shows at this address is looked at."""
         network = network_of(address)
-        known = (network, user) in self._came_in
+        known = self.knows(address, user)
         if self._failures(("pair", network, user), now) >= (MOST_OF_KNOWN if known else MOST_OF_PAIR):
             return True
         return not known and (
             self._failures(("user", user), now) >= MOST_OF_USER
             or self._failures(("address", network), now) >= MOST_OF_ADDRESS
         )
+
+    def knows(self, address: str, user: str) -> bool:
+        """Says whether the user has come in from there before."""
+        return (network_of(address), user) in self._came_in
 
     def failed(self, address: str, user: str, now: float) -> float:
         """Seconds after which the failure is to be answered."""

@@ -85,10 +85,11 @@ class Counting(Protocol):
 class BaseConnection:
     """A client's connection, as its session knows it: what is said to the client."""
 
-    __slots__ = ("user",)
+    __slots__ = ("is_bridge", "user")
 
     def __init__(self) -> None:
         self.user: str | None = None  # under which it is counted, once admitted
+        self.is_bridge = False  # another broker's, in 3.1.1; in 5 it says all that it needs in its filters
 
     @property
     def full(self) -> bool:
@@ -118,6 +119,7 @@ class BaseSession:
 
     Attributes:
         container: The client identifier, with the user's name in front (protocol 1.12).
+        named: What it publishes has this for its publisher.
         absence: How long it lives without a connection, as granted; 0 s: it ends with its connection.
         persists: Whether it may go on at another router.
         connection: None while the client is away.
@@ -126,6 +128,7 @@ class BaseSession:
     service: BaseMqtt
     core: Core
     container: str
+    named: str
     incarnation: int
     absence: Absence
     persists: bool
@@ -191,6 +194,10 @@ class BaseSession:
         one.state = State.RELEASED
         if self.connection is not None:
             self.connection.acknowledge(Pubrel, one.packet_id)
+
+    @property
+    def is_bridge(self) -> bool:
+        return self.connection is not None and self.connection.is_bridge
 
     @property
     def unknown(self) -> Reason:

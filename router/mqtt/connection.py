@@ -29,6 +29,7 @@ from mqtt import (
     ServerConnection,
     Subscribe,
     Unsubscribe,
+    is_servers,
     name_fault,
 )
 from mqtt.connection import CLOSED, CONNECTING, MOST, OPEN
@@ -218,6 +219,7 @@ class MqttConnection(BaseConnection):
 
     def _connecting(self, connect: Connect, now: float) -> None:
         properties = connect.properties
+        self.is_bridge = connect.is_bridge
         if properties.authentication_method is not None:
             self._refuse(Reason.BAD_AUTHENTICATION_METHOD, "only user name and password are taken", now)
         elif self.service.draining:
@@ -266,6 +268,8 @@ class MqttConnection(BaseConnection):
             return None
         if will.retain and connect.version == 5 and not self.service.topics.retained:
             return Reason.RETAIN_NOT_SUPPORTED, "the will is to be retained, and there is no store"
+        if is_servers(will.topic):
+            return None
         if name_fault(will.topic) is not None or self.service.topics.address_of(will.topic) is None:
             return Reason.TOPIC_NAME_INVALID, f"the will's topic {will.topic!r:.60} has no address here"
         return None
@@ -466,7 +470,9 @@ class MqttConnection(BaseConnection):
             return address
         if reason is Reason.QOS_NOT_SUPPORTED:  # PUBACK and PUBREC do not have it
             self.close(reason, f"topic {topic!r:.60} does not give QoS {packet.qos}")
-        elif packet.qos and session.version == 4:  # [MQTT-3.3.5-2]: acknowledge or close
+        elif packet.qos and session.version == 4 and is_servers(topic):  # [MQTT-3.3.5-2]: acknowledge or close
+            self.acknowledge(Puback if packet.qos == 1 else Pubrec, packet.packet_id)
+        elif packet.qos and session.version == 4:
             self.close(reason, f"PUBLISH to {topic!r:.60} is not taken")
         elif packet.qos:
             why = Properties(reason_string=f"topic {topic!r:.60}")

@@ -12,8 +12,7 @@ from router.core.ports import Outcome
 from router.mqtt.base import BaseConnection, BaseSession
 from router.mqtt.conversion import Stamp
 from router.mqtt.outgoing import QUESTION
-from router.mqtt.publisher import LINK, MqttPublisher, name_of, name_of_will
-from router.names import publisher_text
+from router.mqtt.publisher import MqttPublisher, name_of, name_of_will
 
 
 class Incoming:
@@ -69,7 +68,6 @@ class IncomingMessages:
         self._asked_at = 0.0
         self._life = (session.incarnation & 0xFFFFFFFFFFFFFF).to_bytes(7, "big")
         self._count = 0
-        self._named = publisher_text(session.container, LINK)  # in messages
 
     def publisher(self, address: str, now: float) -> MqttPublisher:
         """The port for an address, attached."""
@@ -93,11 +91,11 @@ class IncomingMessages:
         if retained:
             stamps = {i: service.stamp() for i, each in enumerate(packets) if each.retain or address == retained}
         if address != retained:
-            found.append((address, packets, write(packets, address, self._named, now_ms, stamps)))
+            found.append((address, packets, write(packets, address, self.session.named, now_ms, stamps)))
         if stamps:
             kept = [packets[i] for i in stamps]
             of_kept = dict(enumerate(stamps.values()))
-            found.append((retained, kept, write(kept, retained, self._named, now_ms, of_kept)))
+            found.append((retained, kept, write(kept, retained, self.session.named, now_ms, of_kept)))
         return found
 
     def publish_written(self, written: list[Written], now: float) -> None:

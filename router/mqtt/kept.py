@@ -126,7 +126,7 @@ class KeptSubscriber(MqttSubscriber):
         found: list[int] = []
         ask = self.session.service.border.each
         for tag, prepared in zip(
-            tags, ask(Outcome.REJECTED, self._prepared, tags, payloads, message_format, False), strict=True
+            tags, ask(Outcome.REJECTED, self._prepared, payloads, message_format, False), strict=True
         ):
             self._ready[tag] = prepared
             packet_id = 0
@@ -168,11 +168,11 @@ class KeptSubscriber(MqttSubscriber):
         message = session.service.messages.read(payload, message_format, self.attach.address)
         publish = message.publish  # type: ignore[union-attr]  # it had a form when it was sent
         found = session.filters.match(publish.topic, False) or Match(2, (), False)
-        return for_client(publish, found, session.version)
+        return for_client(publish, found, session)
 
     def publish_settled(self, payloads: list[bytes], message_format: int) -> None:
         ask = self.session.service.border.each
-        for prepared in ask(Outcome.REJECTED, self._prepared, [b""] * len(payloads), payloads, message_format, True):
+        for prepared in ask(Outcome.REJECTED, self._prepared, payloads, message_format, True):
             if not isinstance(prepared, Outcome):
                 self.session.send_unacknowledged(prepared[0])
 

@@ -64,7 +64,7 @@ class Messages:
             octets = (
                 each.payload if len(each.payload) < LARGE else memoryview(payload)[len(payload) - len(each.payload) :]
             )
-            known = Received(Publish(each.topic, octets), key[2], None)
+            known = Received(Publish(each.topic, octets), key[2], None, publisher=publisher)
             self._read.keep(id(payload), (payload, address, known), MESSAGE_OCTETS + len(payload))
             found.append(payload)
         return found

@@ -286,8 +286,10 @@ class RetainedMessages:
         publish = message.left(service.time_ms(message.router)) if not isinstance(message, Unfit) else None
         if publish is None or isinstance(message, Unfit):
             return
+        if one.options.no_local and message.publisher == session.named:  # [MQTT-3.8.3-3]
+            return
         found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)
-        publish = replace(for_client(publish, found, session.version), retain=True)
+        publish = replace(for_client(publish, found, session), retain=True)
         qos = min(found.qos, message.most_qos)
         if qos:
             session.send(Outgoing(self.receiver, 0, b"", publish, qos))

@@ -34,7 +34,7 @@ from router.mqtt.lease import Lease
 from router.mqtt.outgoing import QUESTION, Identifiers, State
 from router.mqtt.publisher import LINK, MqttPublisher
 from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
-from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED
+from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED, publisher_text
 from router.policies import NOBODY, Identity
 
 PART: Final = 128
@@ -118,6 +118,7 @@ class Session(BaseSession):
         self.service = service
         self.core = service.core
         self.container = container
+        self.named = publisher_text(container, LINK)
         self.client_id = ""
         self.rights = Rights(service)
         self.present = goes_on  # with the last CONNECT
@@ -366,6 +367,9 @@ class Session(BaseSession):
                 yield None
             addresses = self.service.topics.addresses_of(options.topic_filter)
             refusal = self._refusal_of_filter(options.topic_filter, addresses)
+            if on is not None and on.is_bridge:  # what its filters say in version 5
+                options.no_local = not is_shared(options.topic_filter)
+                options.retain_as_published = True
             if refusal is None:
                 options.qos = min(options.qos, *(self.rights.most_qos(address) for address in addresses))
                 one = Filter(options, identifiers[0] if identifiers else 0, tuple(addresses))

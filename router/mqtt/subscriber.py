@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqtt import NO_PROPERTIES, Publish
-from router.core.naming import derive_publisher_id
 from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach
 from router.mqtt.base import BaseSession
 from router.mqtt.conversion import Unfit
 from router.mqtt.filters import Match, Wanted
 from router.mqtt.outgoing import Outgoing, Receiver
-from router.mqtt.publisher import LINK, name_of
+from router.mqtt.publisher import LINK
 
 BURST: Final = 1_024  # messages in one write
 BURST_BYTES: Final = 1 << 20  # in one write, by the sizes of earlier ones
@@ -46,7 +45,6 @@ class MqttSubscriber(Receiver):
         self.answered = False
         self.detached = False
         self.number = 0  # of the latest change of the filters
-        self._own = derive_publisher_id(session.container, name_of(session.incarnation), address, True)
         self._size = 256  # of a message, as a mean
 
     # --- for the session
@@ -79,9 +77,7 @@ class MqttSubscriber(Receiver):
     def detach_from_core(self, now: float, closed: bool) -> None:
         raise NotImplementedError
 
-    def _prepared(
-        self, tag: bytes, payload: bytes, message_format: int, settled: bool
-    ) -> tuple[Publish, int] | Outcome:
+    def _prepared(self, payload: bytes, message_format: int, settled: bool) -> tuple[Publish, int] | Outcome:
         """What the client gets, and with which QoS; an outcome: it does not get it."""
         session, service = self.session, self.session.service
         if self.shares and not self._takes:
@@ -93,13 +89,13 @@ class MqttSubscriber(Receiver):
         if self.shares:
             found = session.filters.shared(self.attach.address)
         else:
-            found = session.filters.match(message.publish.topic, tag[:8] == self._own)
+            found = session.filters.match(message.publish.topic, message.publisher == session.named)
         if publish is None or found is None:
             return Outcome.ACCEPTED
         if message.stamp is not None and not self.shares and service.is_covered(message, session.filters):
             return Outcome.ACCEPTED
         qos = 0 if settled else min(found.qos, message.most_qos)
-        return for_client(publish, found, session.version), qos
+        return for_client(publish, found, session), qos
 
     def _note_size(self, payloads: list[bytes]) -> None:
         size = sum(map(len, payloads)) // len(payloads) + 1
@@ -204,7 +200,7 @@ class TransientSubscriber(MqttSubscriber):
         self._next_id += len(tags)
         session = self.session
         ask = session.service.border.each
-        answers = ask(Outcome.REJECTED, self._prepared, tags, payloads, message_format, settled)
+        answers = ask(Outcome.REJECTED, self._prepared, payloads, message_format, settled)
         for i, prepared in enumerate(answers):
             if isinstance(prepared, Outcome):
                 if not settled:
@@ -236,11 +232,12 @@ class TransientSubscriber(MqttSubscriber):
         raise AssertionError("there are no maps in parts here")
 
 
-def for_client(publish: Publish, found: Match, version: int) -> Publish:
-    """The message with what belongs to this session; 3.1.1 has no properties, and no Retain As Published."""
-    if version == 4:
-        return Publish(publish.topic, publish.payload, properties=NO_PROPERTIES)
+def for_client(publish: Publish, found: Match, session: BaseSession) -> Publish:
+    """The message with what belongs to this session; 3.1.1 has no properties, and no Retain As Published but for
+    bridges."""
     retain = publish.retain and found.keeps_retain
+    if session.version == 4:
+        return Publish(publish.topic, publish.payload, 0, retain and session.is_bridge, properties=NO_PROPERTIES)
     if not found.identifiers and retain == publish.retain:
         return publish
     properties = publish.properties._replace(subscription_ids=found.identifiers)

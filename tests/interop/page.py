@@ -138,22 +138,29 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
 }
 
+MATRIX: Final = {PROTON: "proton", RHEA: "rhea", PROMISE: "promise", AZURE: "azure", C: "c"}
+
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "mosquitto 2.0 (Debian): [a bridge](mqtt.md#bridges)": (
+        "test_bridge_out[mqttv311]", "test_bridge_out[mqttv50]", "test_bridge_in[mqttv311]", "test_bridge_in[mqttv50]",
+        "test_bridge_both[mqttv311]", "test_bridge_both[mqttv50]",
+    ),
+    "routemaster-client 3.2.3, routemaster-drain 3.7.2 (RubyGems): [a bus](event-bus.md#coming-from-routemaster)": (
+        "test_routemasters_client_and_drain", "test_routemasters_command_line",
+    ),
     "[oslo.messaging](clients.md#openstack) 14.9.3 with pyngus: call, cast, fanout, notify": (
         "test_openstack_calls_casts_fans_out_and_notifies",
     ),
     "the same, while each router in its turn is killed": ("test_openstack_goes_on_elsewhere_when_routers_are_killed",),
-}
-"""What stands on a client, and has addresses and settle modes of its own."""
-
-MATRIX: Final = {PROTON: "proton", RHEA: "rhea", PROMISE: "promise", AZURE: "azure", C: "c"}
+}  # fmt: skip
 
 HEAD: Final = """\
 # Clients of others
 
-`make interop` makes this page. It installs each client with pip, npm or apt-get, runs the tests with them, and writes
-down what they have shown. A cell is a test, or the reason why there is none. [What each client needs](clients.md) is on
-a page of its own. Qpid JMS is missing: neither Debian nor PyPI nor npm has it, and we do not reach Maven Central.
+`make interop` makes this page. It installs each client with pip, npm, apt-get or gem, runs the tests with them, and
+writes down what they have shown. A cell is a test, or the reason why there is none. [What each client
+needs](clients.md) is on a page of its own. Qpid JMS is missing: neither Debian nor PyPI nor npm has it, and we do not
+reach Maven Central.
 
 """
 
@@ -164,6 +171,13 @@ Each sends every AMQP type that it and the receiver have a word for, with the va
 three routers. Each octet arrives as it was sent, and the receiver reads each value as it was meant. What a client has
 no word for stands in `test_types.py`. Debian's C programs send integers in maps only and do not say their octets, and
 azure-servicebus keeps types inside of lists. @azure/core-amqp has neither senders nor receivers of its own.
+
+"""
+
+THEIRS: Final = """
+## Programs of others
+
+Each as it is released, mosquitto with its defaults.
 
 """
 
@@ -188,15 +202,12 @@ def page(found: Mapping[str, str]) -> str:
         [f"from {sender}", *(cell(found, [f"test_every_type[{here}-{there}]"]) for there in MATRIX.values())]
         for sender, here in MATRIX.items()
     ]
-    programs = [[what, cell(found, tests)] for what, tests in PROGRAMS.items()]
-    return (
-        HEAD
-        + table(CLIENTS, rows)
-        + "\n## Programs\n\n"
-        + table(["shown by"], programs)
-        + TYPES
-        + table([f"to {client}" for client in MATRIX], types)
-    )
+    matrix = table([f"to {client}" for client in MATRIX], types)
+    return HEAD + table(CLIENTS, rows) + TYPES + matrix + programs(found)
+
+
+def programs(found: Mapping[str, str]) -> str:
+    return THEIRS + table(["what has passed"], [[name, cell(found, tests)] for name, tests in PROGRAMS.items()])
 
 
 def cell(found: Mapping[str, str], names: Sequence[str]) -> str:

@@ -61,9 +61,9 @@ def connects(draw: st.DrawFn, version: int) -> packets.Connect:
     password = draw(st.none() | OCTETS) if version == 5 or username is not None else None
     will = draw(st.none() | wills(version))
     found = draw(properties(version, kinds.CONNECT))
-    return packets.Connect(
-        draw(TEXTS), version, draw(st.booleans()), draw(st.integers(0, 65_535)), username, password, will, found
-    )
+    is_bridge = version == 4 and draw(st.booleans())
+    clean_start, keep_alive_s = draw(st.booleans()), draw(st.integers(0, 65_535))
+    return packets.Connect(draw(TEXTS), version, clean_start, keep_alive_s, username, password, will, found, is_bridge)
 
 
 @st.composite

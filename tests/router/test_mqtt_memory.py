@@ -74,7 +74,7 @@ def test_a_packet_in_small_pieces_counts_what_the_pieces_take() -> None:
     [
         (b"MQIsdp", 3, b"\x20\x02\x00\x01"),
         (b"MQTT", 3, b"\x20\x02\x00\x01"),
-        (b"MQTT", 0x84, b"\x20\x02\x00\x01"),
+        (b"MQTT", 0x83, b"\x20\x02\x00\x01"),
         (b"MQTT", 6, b"\x20\x03\x00\x84\x00"),
     ],
 )

@@ -188,6 +188,15 @@ def test_retain_as_published(world: World, store: Store) -> None:
     assert [each.retain for each in answer(kept)] == [False]
 
 
+def test_no_local_leaves_out_what_the_client_has_retained_itself(world: World, store: Store) -> None:
+    for name in "ab":
+        publish(store, world.connect(name), name, b"x")
+    client = world.connect("a")
+    _, *client.inbox = client.send(Subscribe(1, [Subscription("+", 1, no_local=True)]))
+    assert [each.topic for each in answer(client)] == ["b"]
+    assert len(subscribe(client, "a")) == 1
+
+
 def test_it_expires(world: World, store: Store) -> None:
     publish(store, world.connect("p"), "a", b"x", message_expiry_s=10)
     world.pass_time(4)

@@ -11,6 +11,7 @@ from amqp10.sasl import Failure, Success
 from chaos.simulation.mqtt.clients import Connection, Publisher
 from chaos.simulation.mqtt.net import Net
 from mqtt import (
+    NO_PROPERTIES,
     Connack,
     Connect,
     Disconnect,
@@ -183,12 +184,45 @@ def test_subscription_identifiers_and_overlapping_filters_make_one_message(world
     assert [each.properties.subscription_ids for each in answer(subscriber)] == [(3, 4)]
 
 
-def test_no_local_leaves_out_what_the_session_publishes_itself(world: World) -> None:
-    client, other = world.connect("c"), world.connect("o")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("properties", [NO_PROPERTIES, LASTING], ids=["ends", "lasts"])
+def test_no_local_leaves_out_what_the_session_publishes_itself(world: World, properties: Properties, qos: int) -> None:
+    client, other = world.connect("c", properties=properties), world.connect("o")
     subscribe(client, "a", no_local=True)
-    assert client.send(Publish("a", b"mine", 1, packet_id=1)) == [Puback(1)]
-    other.send(Publish("a", b"other", 1, packet_id=1))
+    for each, text in ((client, b"mine"), (other, b"other")):
+        each.send(Publish("a", text, qos, packet_id=qos and 1))
     assert texts(answer(client)) == [b"other"]
+
+
+def test_a_bridge_of_3_1_1_gets_nothing_back_and_retain_as_published() -> None:
+    """Also what comes later on another connection of its session, unless that is no bridge's."""
+    world = World(mqtt_retained="retained")
+    bridge, publisher = (world.connect(name, 4, is_bridge=name == "b", clean_start=False) for name in "bp")
+    subscribe(bridge, "a")
+    bridge.send(Publish("a", b"mine"))
+    publisher.send(Publish("a", b"1", retain=True), Publish("a", b"2"))
+    assert [(each.payload, each.retain) for each in answer(bridge)] == [(b"1", True), (b"2", False)]
+    for is_bridge in (True, False):
+        bridge = world.connect("b", 4, is_bridge=is_bridge, clean_start=False)
+        bridge.send(Publish("a", b"mine"))
+        publisher.send(Publish("a", b"3", retain=True))
+        assert [(each.payload, each.retain) for each in answer(bridge)] == [(b"3", is_bridge)]
+
+
+def test_what_a_client_says_in_topics_of_servers_goes_nowhere_and_ends_nothing() -> None:
+    """A bridge says there whether it is connected, as its will, too."""
+    topic = "$SYS/broker/connection/b/state"
+    world = World({"a": "all"})
+    for version, answers in (
+        (4, [Puback(1), Pubrec(2), Pubcomp(2)]),
+        (5, [Puback(1, Reason.TOPIC_NAME_INVALID), Pubrec(2, Reason.TOPIC_NAME_INVALID), Pubcomp(2)]),
+    ):
+        client = world.connect(f"b{version}", version, will=Will(topic, b"0", 1, retain=version == 4))
+        packets = Publish(topic, b"1", 1, packet_id=1), Publish(topic, b"1", 2, packet_id=2), Pubrel(2)
+        got = client.send(*packets)
+        assert [(type(each), each.reason) for each in got[:2]] == [(type(each), each.reason) for each in answers[:2]]  # type: ignore[union-attr]
+        assert isinstance(got[2], Pubcomp)
+        client.lose()
 
 
 def test_user_properties_and_aliases(world: World) -> None:
@@ -701,6 +735,15 @@ def test_session_goes_on_at_another_router_with_its_filters(network: Network) ->
     publisher = network.connect("p", "A")
     publisher.send(Publish("a/1", b"x", 2, packet_id=1), Publish("b", b"y", 2, packet_id=2))
     assert [(each.topic, each.qos) for each in answer(second)] == [("a/1", 1)]  # type: ignore[arg-type]
+
+
+def test_no_local_holds_for_qos_0_that_waits_for_what_another_router_keeps(network: Network) -> None:
+    client, other = network.connect("c", "A"), network.connect("o", "A")
+    subscribe(client, "t", no_local=True)
+    other.write(Publish("t", b"other", 2, packet_id=1))
+    client.write(Publish("t", b"mine"))
+    network.settle()
+    assert texts(answer(client)) == [b"other"]
 
 
 def test_session_that_is_taken_over_by_another_router_goes_on_there(network: Network) -> None:

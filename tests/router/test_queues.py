@@ -238,7 +238,7 @@ def test_a_browser_whose_answer_is_too_large_for_its_client_ends_its_connection_
     assert other.answered(other.receiver("in", source=Source(address))).source.address == address
 
 
-# ------------------------------------------------------------------------------- transfers that are settled (16.1)
+# ------------------------------------------------------------------------------- settled transfers
 
 
 def test_what_comes_settled_goes_to_one_consumer_and_nobody_is_told() -> None:

@@ -181,6 +181,9 @@ def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: Bus
         return said[9:12], time.monotonic() - began
 
     attacker = "127.0.0.9"
+    for token in ("demo", "test"):
+        bus.ask("POST", "/api_tokens", ROOT_KEY, {"name": "short", "token": token})
+    assert asks("test", attacker)[0].startswith(b"20")
     assert all(asks(f"guess{number}", attacker)[1] < DELAY_S for number in range(FREE))
     assert asks("guess", attacker)[1] >= DELAY_S
     assert [asks(other[:-32] + "0" * 32, attacker)[0] for _ in range(2)] == [b"401"] * 2
@@ -189,6 +192,9 @@ def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: Bus
     status, after_s = asks(ROOT_KEY, attacker)
     assert status == b"401"
     assert after_s < 1.0
+    assert asks("demo", attacker)[0] == b"401"  # it could be found as the root key could
+    assert asks("test", attacker)[0].startswith(b"20")
+    assert asks("demo", "127.0.0.1")[0].startswith(b"20")
     assert asks(other, attacker)[0].startswith(b"20")
     assert asks(ROOT_KEY, "127.0.0.1")[0].startswith(b"20")
     counts = [
@@ -196,5 +202,5 @@ def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: Bus
     ]
     assert counts[0] >= MOST_OF_PAIR
     assert counts[1] == counts[0] - FREE
-    assert counts[0] + counts[2] == FREE + 1 + MOST_OF_PAIR + 1
+    assert counts[0] + counts[2] == FREE + 1 + MOST_OF_PAIR + 1 + 1
     assert "client at 127.0.0.9" in bus.said()

@@ -153,10 +153,13 @@ async def test_no_page_shows_what_is_secret_of_a_subscription(tmp_path: Path, li
     await subscribed(edge.registry, edge.bus)
     server = BusServer(edge)
     port = await server.start("127.0.0.1", 0)
-    async with httpx.AsyncClient(trust_env=False, timeout=60, auth=("key", "")) as client:
-        shown = {path: await client.get(f"http://127.0.0.1:{port}{path}") for path in PAGES}
+    other = await edge.registry.create_token("other", None)
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        shown = {path: await client.get(f"http://127.0.0.1:{port}{path}", auth=("key", "")) for path in PAGES}
+        seen = {path: await client.get(f"http://127.0.0.1:{port}{path}", auth=(other, "")) for path in PAGES}
     await server.stop()
     await edge.stop()
     assert {answer.status_code for answer in shown.values()} == {200}
     assert '"callback": "https://mail.example"' in shown["/subscriptions"].text
-    assert not [path for path, answer in shown.items() if "secret" in answer.text]
+    assert [path for path, answer in shown.items() if "secret" in answer.text] == ["/subscriptions"]
+    assert not [path for path, answer in seen.items() if "secret" in answer.text]
