@@ -17,7 +17,7 @@ endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss kafkaConsu
 fetchOffset.retryIntervalMs maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions groupIdPrefix
 kafka.group.id includeHeaders startingOffsetsByTimestampStrategy maxRecordsPerPartition topic
 """
-# of Kafka's clients (ConsumerConfig, ProducerConfig, SslConfigs, SaslConfigs of 4.1)
+# of Kafka's clients (ConsumerConfig, ProducerConfig, SslConfigs, SaslConfigs of Kafka 4.1.0)
 CLIENTS = """
 bootstrap.servers client.dns.lookup group.id group.instance.id group.protocol group.remote.assignor session.timeout.ms
 heartbeat.interval.ms partition.assignment.strategy max.poll.interval.ms max.poll.records enable.auto.commit
