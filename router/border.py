@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from router.core.ports import Outcome, Places, Selection, Unwanted
+from router.core.ports import Places, Refusal, Selection, Unwanted
 from router.json_text import write_json
+from router.names import INTERNAL_ERROR
 from router.reporting import Log
 from router.suspects import Suspects, digest_of
 
@@ -30,6 +31,7 @@ TELLING: Final = 64  # octets: fewer are what everybody sends, as a heartbeat is
 CLIENT, MESSAGE = "client", "message"  # what an error has ended
 FAILED: Final = "this router has met an error in what you sent; its log has it"
 REFUSED: Final = "what you have sent has ended a router: it is refused for a minute"
+UNREADABLE: Final = Refusal(INTERNAL_ERROR, "a router has met an error in this message; its log has it")
 MEMORY: Final = 4_096  # octets of what says what is in hand
 NAMED: Final = 100  # characters of a name there
 IDLE, IN_HAND, ENDED = range(3)  # its first octet
@@ -172,7 +174,7 @@ class _Judged:
         except Exception as error:
             if len(payloads) == 1:
                 self._border._tell(self._selection, error)
-                return [(0, 1, Outcome.REJECTED)]
+                return [(0, 1, UNREADABLE)]
             failure = error
         found: list[Unwanted] = []
         told = self._border.failed[MESSAGE]

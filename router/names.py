@@ -37,8 +37,11 @@ TRUNK_NEWEST: Final = "onceway:trunk-newest"
 
 # Conditions.
 REJECTED: Final = "onceway:rejected"
-REASON: Final = "onceway:reason"
 """Of a rejected publication, and the key in its info map: how many subscriptions rejected it."""
+REASON: Final = "onceway:reason"
+"""Key in the same map: what the last of them has said, or the router in its stead."""
+FAILED_TOO_OFTEN: Final = "onceway:failed-too-often"
+"""Of a rejection by a router: the subscription has failed with it more than `max_redeliveries` times."""
 PUBLISHER_UNKNOWN: Final = "onceway:publisher-unknown"
 PUBLISHER_EXPIRED: Final = "onceway:publisher-expired"
 SUBSCRIPTION_BROKEN: Final = "onceway:subscription-broken"
@@ -51,10 +54,12 @@ SUBSCRIPTION_EXISTS: Final = "onceway:subscription-exists"
 # AMQP's own, for the core, which imports nothing else of AMQP.
 STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
+INTERNAL_ERROR: Final = errors.INTERNAL_ERROR
 INVALID_FIELD: Final = errors.INVALID_FIELD
 MESSAGE_SIZE_EXCEEDED: Final = errors.MESSAGE_SIZE_EXCEEDED
 NOT_FOUND: Final = errors.NOT_FOUND
 NOT_IMPLEMENTED: Final = errors.NOT_IMPLEMENTED
+RESOURCE_DELETED: Final = errors.RESOURCE_DELETED
 # Of dynamic nodes.
 DYNAMIC_PREFIX: Final = "_dynamic/"
 """Begins the addresses that routers make for dynamic sources and targets. The topology file has no say in them."""

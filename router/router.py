@@ -44,6 +44,7 @@ from router.mqtt.retained import INTERNAL
 from router.mqtt.service import Mqtt
 from router.peers.wire import LATER, Encoded, decode, encode_parts
 from router.policies import Identity, owner_of
+from router.reasons import reason_of_refusal
 from router.reporting import NO_LOG, Log
 from router.suspects import REFUSED_S, Suspect, sender_of
 from router.versions import SPOKEN
@@ -75,6 +76,7 @@ class Router(BaseRouter):
         self.now = life.now
         self.core = Core(config, life, self._send, wall_us, log)
         self.border = Border(self.core, log)
+        self.core.owner.reason_of = reason_of_refusal
         self.core.owner.suspects = self._suspects
         self.core.owner.suspected = self._suspected
         self.core.owner.ends_at = partial(self.border.ask, None, ends_at)

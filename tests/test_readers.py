@@ -40,8 +40,9 @@ from onceway.cli.subscribe import shown
 from onceway.client.bodies import encode_body, with_format, without_format
 from onceway.client.delivery import Batch, Delivery
 from onceway.client.protocol.events import Arrived
+from router.core.ports import Refusal
 from router.links.expiry import with_expiry
-from router.mqtt.conversion import Unfit, to_message, to_publish
+from router.mqtt.conversion import to_message, to_publish
 from router.mqtt.retained import end, question
 from router.mqtt.retained import read as read_retained
 from router.names import PUBLISHER_ANNOTATION
@@ -222,8 +223,8 @@ def bus(payload: bytes, message_format: int) -> object:
 
 def to_mqtt(payload: bytes, message_format: int) -> object:
     found = to_publish(payload, message_format, "a/b")
-    if isinstance(found, Unfit):
-        assert found.value
+    if isinstance(found, Refusal):
+        assert found.description
         return None
     publish = found.publish
     assert encode(replace(publish, properties=NO_PROPERTIES), 4)

@@ -55,6 +55,7 @@ LIMITED: Final = frozenset(
         "link_detached",
         "link_ended",
         "link_refused",
+        "messages_rejected",
         "neighbour_refused",
         "trunk_left",
         "tls_failed",

@@ -7,6 +7,8 @@ kept; that of a local one is the ingress log's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from router.core.intervals import IntervalSet, Range
 from router.core.large import Body
 from router.core.log import Run, RunList, Segments
@@ -113,6 +115,12 @@ class Arrivals:
         for run, low, high in runs.pieces(start, stop) if runs is not None else ():
             found.append((run, run.start + low, run.start + high))
         return found
+
+    def reject(self, ranges: Iterable[Range]) -> None:
+        """One more local subscription has rejected these."""
+        for start, stop in ranges:
+            for position in range(start, stop):
+                self.rejected[position] = self.rejected.get(position, 0) + 1
 
     def forget(self, run: ArrivalRun, start: int, stop: int) -> None:
         """Forgets positions that are settled."""

@@ -22,12 +22,21 @@ from router.core.kinds import Kinds
 from router.core.membership import Membership
 from router.core.memory import Memory
 from router.core.owner import Owner
-from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
+from router.core.ports import (
+    Outcome,
+    PublisherAttach,
+    PublisherPort,
+    Refusal,
+    SubscriberAttach,
+    SubscriberPort,
+    Term,
+)
 from router.core.post import Post, Send
 from router.core.publisher import Publisher
 from router.core.queue.doubts import Doubts
 from router.core.queue.free import GROUPS_SIZE
 from router.core.recovery import Recovering
+from router.core.rejections import Rejections
 from router.core.roll_call import RollCall
 from router.reporting import Log
 from router.versions import SPOKEN
@@ -51,6 +60,7 @@ class BaseCore:
         self.members = Membership(name, config.routers, settings_digest(config), now)
         self.recovery = Recovering(config, life, self.members, wall_us)
         self.owner = Owner(name, log)
+        self.rejections = Rejections(log)
         self.kinds = Kinds(self)
         self.members.apart = self.kinds.apart
         self.post = Post(name, self.members, self.kinds, send)
@@ -75,7 +85,7 @@ class BaseCore:
         port: SubscriberPort,
         first_id: int,
         last_id: int,
-        outcome: Outcome,
+        outcome: Outcome | Refusal,
         settled: bool,
         now: float,
         why: bytes = b"",

@@ -23,11 +23,13 @@ from router.core.declarations import settings_digest
 from router.core.held import Batch
 from router.core.holding import NETWORK, octets_of_address
 from router.core.ports import (
+    REJECTED,
     BrowserPort,
     Outcome,
     Part,
     PublisherAttach,
     PublisherPort,
+    Refusal,
     SendingPartsPort,
     SubscriberAttach,
     SubscriberPort,
@@ -201,20 +203,24 @@ class Core(BaseCore):
         port: SubscriberPort,
         first_id: int,
         last_id: int,
-        outcome: Outcome,
+        outcome: Outcome | Refusal,
         settled: bool,
         now: float,
         why: bytes = b"",
     ) -> None:
         """A subscriber has sent an outcome (protocol 6.3, 6.4). If it settles without a state, the link passes the
-        source's default outcome, else RELEASED. why: what it says beside it (protocol 6.4.9)."""
+        source's default outcome, else RELEASED. why: what it says beside it (protocol 6.4.9). A port that rejects in
+        its client's stead says why instead of an outcome."""
         assert first_id <= last_id
         self.now = self.entered = now
         subscriber = self.subscribers.get(port)
         if subscriber:
-            if why:
+            if isinstance(outcome, Refusal):
+                tell_why(subscriber.deliveries, subscriber, first_id, last_id, outcome)
+                outcome = REJECTED
+            elif why:
                 tell_why(subscriber.deliveries, subscriber, first_id, last_id, why)
-            subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled)
+            subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled, bool(why))
             if self.post.to_self:
                 self.drain()
 
@@ -393,6 +399,8 @@ class Core(BaseCore):
             self.memory.look(full)
             for address in self.addresses.values():
                 address.ingress.all_windows_changed()
+        if self.rejections:
+            self.agenda.due(self.rejections.tell(now))
         if not self.agenda.windows:
             return
         windows = self.agenda.take_windows()

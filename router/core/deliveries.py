@@ -13,8 +13,9 @@ from router.core.by_need import ByNeed, needs_of
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, union
 from router.core.irregular import Irregular, Resume, State
-from router.core.ports import ACCEPTED, REJECTED, Outcome, Term
+from router.core.ports import ACCEPTED, REJECTED, Outcome, Refusal, Term
 from router.core.publisher_directory import PublisherDirectory
+from router.core.reasons import tell_of
 from router.core.subscriber import BaseDeliveries, Subscriber
 from router.core.traffic import Rejection, Settle
 
@@ -117,14 +118,13 @@ class Deliveries(BaseDeliveries):
         self, subscriber: Subscriber, sender: str, position: int, token: bool, tag: bytes, payload: bytes | None,
         message_format: int,
     ) -> None:  # fmt: skip
-        delivery = subscriber.irregular.find(tag)
+        delivery, unwanted = subscriber.irregular.find(tag), None
         if delivery is None:
-            unwanted = None
             if subscriber.selecting is not None and payload is not None:
                 unwanted = subscriber.selecting.outcome_of(payload, message_format)
             if unwanted is not None or (payload is None and not token):  # protocol 6.4.5, 7.5: freed early
                 delivery = Irregular(tag, State.ACCEPTED)
-                delivery.rejected = unwanted is REJECTED
+                delivery.rejected = isinstance(unwanted, Refusal)
             else:
                 delivery = Irregular(tag, State.QUEUED, payload, message_format)
                 subscriber.irregular.send_later(delivery)
@@ -144,6 +144,8 @@ class Deliveries(BaseDeliveries):
         subscriber.irregular.by_sync.setdefault(sender, {})[position] = delivery
         if token:
             if delivery.state is State.ACCEPTED:
+                if isinstance(unwanted, Refusal):
+                    tell_of(self, subscriber, [], [delivery], unwanted)
                 rejected = int(delivery.rejected)
                 self.accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, rejected)
             else:
@@ -154,17 +156,20 @@ class Deliveries(BaseDeliveries):
 
     # ----------------------------------------------------------------------------------------------------- dispositions
 
-    def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
-        """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9)."""
+    def disposition(
+        self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool, said: bool = False
+    ) -> None:
+        """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9). said: it has said
+        something beside it."""
         partial = subscriber.passage.partial if subscriber.passage is not None else None
         if partial is not None and first <= partial.delivery_id <= last:  # protocol 6.12: it counts at the end
-            partial.early = (outcome, settled)
+            partial.early = (outcome, settled, said)
             for low, high in ((first, partial.delivery_id - 1), (partial.delivery_id + 1, last)):
                 if low <= high:
-                    self.disposition(subscriber, low, high, outcome, settled)
+                    self.disposition(subscriber, low, high, outcome, settled, said)
             return
         if outcome is not ACCEPTED and outcome is not REJECTED:
-            self.reception.given_back(subscriber, first, last, outcome, settled)
+            self.reception.given_back(subscriber, first, last, outcome, settled, said)
             return
         accepted: list[Range] = []
         plain = outcome is ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.irregular.bound)
@@ -216,8 +221,7 @@ class Deliveries(BaseDeliveries):
         if delivery.position >= 0:
             removed = subscriber.owes.remove(delivery.position, delivery.position + 1)
             if delivery.rejected:
-                for position, _ in removed:
-                    self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+                self.log.reject(removed)
             self.reception.release_tokens(removed, subscriber)
         if delivery.token:
             delivery.token = False
@@ -227,11 +231,15 @@ class Deliveries(BaseDeliveries):
             self.accept_sync(delivery.ingress, subscriber.name, subscriber.term, position, position + 1, rejected)
 
     def _reject(self, subscriber: Subscriber, ranges: list[Range]) -> None:
+        self.log.reject(ranges)
         for start, stop in ranges:
             subscriber.sent.rejected.add(start, stop)
             self.counters.subscriptions.rejected += stop - start
-            for position in range(start, stop):
-                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+
+    def refuse(self, subscriber: Subscriber, ranges: list[Range], singles: list[Irregular], refusal: Refusal) -> None:
+        """This router rejects log positions, which the subscription owes no more, and deliveries that it was sent."""
+        tell_of(self, subscriber, ranges, singles, refusal)
+        self.log.reject(ranges)
 
     # ------------------------------------------------------------------------------------------------------- acceptance
 

@@ -16,7 +16,15 @@ from router.core import messages as m
 from router.core.base import BaseAddress, BaseCore
 from router.core.directory import KeptMap
 from router.core.naming import NO_TERM
-from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, SubscriberPort
+from router.core.ports import (
+    KeptMapPort,
+    MapState,
+    Outcome,
+    Refusal,
+    SubscriberAnswer,
+    SubscriberAttach,
+    SubscriberPort,
+)
 from router.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -156,7 +164,7 @@ class KeptLink:
         self.core.agenda.touch(self.address)
         self.core.subscriber_credit(self, now)
 
-    def received(self, tag: bytes, outcome: Outcome, finished: bool, now: float) -> None:
+    def received(self, tag: bytes, outcome: Outcome | Refusal, finished: bool, now: float) -> None:
         """The client's outcome: PUBREC, or PUBACK, or written with QoS 0. finished: it holds no identifier any more."""
         delivery_id = self._ids.of(tag)
         if delivery_id is None:
@@ -166,7 +174,7 @@ class KeptLink:
             self._give_back(tag)
             return
         if item is not None and item[0] is SENT:
-            state = MapState.REJECTED if outcome is Outcome.REJECTED else MapState.ACCEPTED
+            state = MapState.ACCEPTED if outcome is Outcome.ACCEPTED else MapState.REJECTED
             self._change(tag, state, 0 if finished else item[1])
         self.core.subscriber_disposition(self, delivery_id, delivery_id, outcome, False, now)
 

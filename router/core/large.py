@@ -90,7 +90,8 @@ class Body:
 class Partial:
     """The large delivery that a subscription's link is in the middle of.
 
-    `delivery`: it is known by tag. `early`: the client's outcome, and whether it settled, before it had all of it.
+    `delivery`: it is known by tag. `early`: the client's outcome before it had all of it, whether it settled, and
+    whether it said something beside it.
     `resumes`: the client may have had it before this link. Such a one is *open* when nobody sends it, because its
     publisher's ingress is lost (protocol 6.12.12).
     """
@@ -117,7 +118,7 @@ class Partial:
         self.delivery_id = delivery_id
         self.offset = offset  # of `body`: what is before it needs nobody to send it
         self.resumes = resumes
-        self.early: tuple[Outcome, bool] | None = None
+        self.early: tuple[Outcome, bool, bool] | None = None
         self.rest = b""  # of the sections before the bare message: those of the copy that has begun it
         self.open_since = 0.0
         self._sent = 0  # octets of the bare message that had gone out by then

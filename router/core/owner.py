@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from router.core import messages as m
+from router.core.ports import Refusal
 from router.core.queue.free import Kind
 from router.reporting import Log
 
@@ -47,6 +48,8 @@ class Owner:
         self.ends_at: Callable[[bytes], int | None] = _never
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
+        # what publishers are told of a rejection, as it goes between routers (protocol 6.4.9)
+        self.reason_of: Callable[[Refusal], bytes] = _in_words
         self.shares = Shares()
         self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
         self.suspects: Callable[[], list[m.Suspected]] = list  # what has ended this router lately (protocol 3.4.6)
@@ -63,6 +66,10 @@ def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
 
 def _never(payload: bytes) -> int | None:
     return None
+
+
+def _in_words(refusal: Refusal) -> bytes:
+    return f"{refusal.condition}: {refusal.description}".encode()
 
 
 def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:

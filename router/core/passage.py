@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.core.irregular import Irregular, Resume, State
 from router.core.large import AnotherMessage, Body, Partial
-from router.core.ports import MapState, PartsPort
+from router.core.ports import MapState, PartsPort, too_large
 
 if TYPE_CHECKING:
     from router.core.subscriber import Subscriber
@@ -128,8 +128,9 @@ class Passage:
         elif subscriber.settled_mode:
             subscriber.accept_sent(partial.position, partial.position + 1)
         elif partial.early is not None:
-            outcome, settled = partial.early
-            subscriber.deliveries.disposition(subscriber, partial.delivery_id, partial.delivery_id, outcome, settled)
+            outcome, settled, said = partial.early
+            number = partial.delivery_id
+            subscriber.deliveries.disposition(subscriber, number, number, outcome, settled, said)
 
     def abort(self) -> None:
         """The large delivery that its link is in the middle of is void."""
@@ -155,10 +156,11 @@ class Passage:
     def _refuse(self, partial: Partial) -> None:
         """It exceeds what the subscription takes: that counts as rejected by it (protocol 6.4.7)."""
         self.abort()
-        deliveries = self.subscriber.deliveries
+        deliveries, refusal = self.subscriber.deliveries, too_large(self.most_bytes)
         if partial.delivery is None:
-            deliveries.reception.refuse_large(self.subscriber, partial.position)
+            deliveries.reception.refuse_large(self.subscriber, partial.position, refusal)
         else:
+            deliveries.refuse(self.subscriber, [], [partial.delivery], refusal)
             deliveries.accept_irregular(self.subscriber, partial.delivery, True, False)
 
     def _digest(self, body: Body, message_format: int) -> None:

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final, Literal, NamedTuple, Protocol
 
 from router.core.irregular import Entered
-from router.names import WaitingReason
+from router.names import FAILED_TOO_OFTEN, MESSAGE_SIZE_EXCEEDED, WaitingReason
 
 Term = tuple[int, str]
 """Orders attachments: (microseconds or a client's epoch, router name or ""), on the wire [ulong, string]
@@ -50,6 +50,14 @@ ACCEPTED: Final = Outcome.ACCEPTED
 REJECTED: Final = Outcome.REJECTED
 RELEASED: Final = Outcome.RELEASED
 FAILED: Final = Outcome.FAILED
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A router rejects a delivery in a subscription's stead, and why: as an error of AMQP (protocol 6.4.9)."""
+
+    condition: str
+    description: str
 
 
 class MapState(IntEnum):
@@ -236,8 +244,17 @@ class KeptMapPort(Protocol):
         """As for a SubscriberPort."""
 
 
-Unwanted = tuple[int, int, Outcome]
-"""From an index to the one behind the last, and what counts as its outcome for each: ACCEPTED or REJECTED."""
+Unwanted = tuple[int, int, Literal[Outcome.ACCEPTED] | Refusal]
+"""From an index to the one behind the last, and what counts as its outcome for each."""
+
+
+def too_large(most: int) -> Refusal:
+    """most: octets."""
+    return Refusal(MESSAGE_SIZE_EXCEEDED, f"larger than the {most:,} octets that the subscription takes")
+
+
+def failed_too_often(most: int) -> Refusal:
+    return Refusal(FAILED_TOO_OFTEN, f"the subscription has failed with it once more than max_redeliveries = {most}")
 
 
 class Needs(NamedTuple):

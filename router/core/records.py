@@ -16,7 +16,7 @@ from router.core.held import Batch
 from router.core.intervals import IntervalSet, Range
 from router.core.log import RunList
 from router.core.naming import outgoing_tags
-from router.core.ports import ACCEPTED, REJECTED, RELEASED
+from router.core.ports import ACCEPTED, REJECTED, RELEASED, Refusal
 from router.core.publisher import BaseRecords, IngressRun, Publisher, Sending
 from router.core.publisher_handshake import DROPPED
 from router.core.traffic import Data, Rejection, Settle
@@ -245,6 +245,13 @@ class Records(BaseRecords):
     def reject(self, ranges: list[Range], rejected: int) -> None:
         for start, stop in ranges:
             self.refused.note(start, stop, rejected)
+
+    def refuse(self, position: int, name: m.SubscriptionName, refusal: Refusal) -> None:
+        """This router rejects it for a subscription, which may have said why."""
+        self.reject([(position, position + 1)], 1)
+        if position not in self.refused.reasons:
+            self.core.rejections.note(self.address.name, name, refusal, 1)
+            self.refused.note_why(position, position + 1, self.core.owner.reason_of(refusal))
 
     def accepted_by(self, entry: SubscriptionEntry, ranges: list[Rejection]) -> list[Range]:
         """A subscription has accepted what has gone to it alone. Returns what was still awaited of that."""

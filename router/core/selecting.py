@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from router.core.intervals import Range
 from router.core.irregular import Irregular, State
-from router.core.ports import Outcome, Selection
+from router.core.ports import Outcome, Refusal, Selection
 from router.core.subscriber_handshake import UNANSWERED
 
 if TYPE_CHECKING:
@@ -36,18 +36,20 @@ class Selecting:
         if start == log.end:
             return
         unwanted: list[Range] = []
+        refused: dict[Refusal, list[Range]] = {}
         for low, high in subscriber.irregular.skip.missing(subscriber.owes.overlap(start, log.end)):
             for run, first, last in log.runs.pieces(low, high):
                 begin = run.start + first
                 payloads = [payload or b"" for payload in log.segments.payloads(begin, run.start + last)]
                 for i, j, outcome in self.selection.unwanted(payloads, run.message_format):
-                    if outcome is Outcome.REJECTED:
-                        for position in range(begin + i, begin + j):
-                            log.rejected[position] = log.rejected.get(position, 0) + 1
+                    if isinstance(outcome, Refusal):
+                        refused.setdefault(outcome, []).append((begin + i, begin + j))
                     if unwanted and unwanted[-1][1] == begin + i:
                         unwanted[-1] = (unwanted[-1][0], begin + j)
                     else:
                         unwanted.append((begin + i, begin + j))
+        for refusal, ranges in refused.items():
+            subscriber.deliveries.refuse(subscriber, ranges, [], refusal)
         released = [each for start, stop in unwanted for each in subscriber.owes.remove(start, stop)]
         if released:
             subscriber.deliveries.reception.release_tokens(released, subscriber)
@@ -69,7 +71,7 @@ class Selecting:
             self.selected = stop
         return True
 
-    def outcome_of(self, payload: bytes, message_format: int) -> Outcome | None:
+    def outcome_of(self, payload: bytes, message_format: int) -> Outcome | Refusal | None:
         """Returns what counts as the outcome of a message that it does not get; None where it gets it."""
         unwanted = self.selection.unwanted([payload], message_format)
         return unwanted[0][2] if unwanted else None

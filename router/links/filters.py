@@ -21,7 +21,7 @@ from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
 from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Array, Described, Symbol, ULong, place_of
 from router import names
-from router.core.ports import Needs, Outcome, Places, Unwanted
+from router.core.ports import Needs, Outcome, Places, Unwanted, too_large
 from router.links.dear import SEARCH_BYTES, TooDear
 
 Wants = Callable[[Glance], bool]
@@ -92,10 +92,9 @@ class Selection:
         most = self._most_bytes
         if most and max(map(len, payloads), default=0) > most:
             gone = {i for start, stop, _ in found for i in range(start, stop)}
+            refusal = too_large(most)
             found += [
-                (i, i + 1, Outcome.REJECTED)
-                for i, payload in enumerate(payloads)
-                if len(payload) > most and i not in gone
+                (i, i + 1, refusal) for i, payload in enumerate(payloads) if len(payload) > most and i not in gone
             ]
             found.sort(key=itemgetter(0))
         return found

@@ -31,9 +31,9 @@ from router.links.limits import MEMORY
 from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
 from router.links.outcomes import is_unknown
 from router.links.proof import Proof
-from router.links.reasons import rejection
 from router.names import GONE
 from router.policies import is_own
+from router.reasons import rejection
 
 DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 

@@ -25,7 +25,7 @@ from router.links.expiry import expired, with_time_left
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
 from router.links.proof import Proof
-from router.links.reasons import reason_of
+from router.reasons import reason_of
 
 if TYPE_CHECKING:
     from router.links.filters import Selection

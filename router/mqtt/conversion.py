@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,7 +17,8 @@ from amqp10.sections import AmqpValue, Data, Glance, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, Timestamp, UByte, ULong
 from mqtt import Properties, Publish, name_fault
-from router.names import PUBLISHER_ANNOTATION
+from router.core.ports import Refusal
+from router.names import NOT_IMPLEMENTED, PUBLISHER_ANNOTATION
 
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
@@ -41,10 +41,7 @@ Stamp = tuple[int, str]
 """Microseconds of the clock of the router that a retained message was published to, and the name of that router."""
 
 
-class Unfit(Enum):
-    """Why a message is not sent to an MQTT subscriber."""
-
-    NO_FORM = "MQTT has no form for its body"
+NO_FORM: Final = Refusal(NOT_IMPLEMENTED, "MQTT has no form for this message")
 
 
 class Received(NamedTuple):
@@ -127,7 +124,7 @@ def to_message(
     return message.encode()
 
 
-def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Unfit:
+def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Refusal:
     """Returns the PUBLISH that stands for a transfer's payload.
 
     Args:
@@ -136,11 +133,11 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
         topic: The topic name of a message whose subject is none.
     """
     if message_format:
-        return Unfit.NO_FORM
+        return NO_FORM
     try:
         message = Message.decode(payload, MOST_VALUES)
     except DecodeError:
-        return Unfit.NO_FORM
+        return NO_FORM
     properties = message.properties or MessageProperties()
     annotations = message.message_annotations or {}
     body = message.body
@@ -155,7 +152,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     elif isinstance(body, AmqpValue) and isinstance(body.value, str):
         octets, text = body.value.encode(), True
     elif not isinstance(body, AmqpValue) or body.value is not None:
-        return Unfit.NO_FORM
+        return NO_FORM
     ttl_ms = message.header.ttl if message.header is not None else None
     payload_format = _zero_or_one(annotations.get(PAYLOAD_FORMAT))
     content_type = annotations.get(CONTENT_TYPE, properties.content_type)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, TopicTree
 from mqtt.topics import is_shared
-from router.core.ports import Needs, Outcome, Unwanted
+from router.core.ports import Needs, Outcome, Refusal, Unwanted
 from router.json_text import write_json
-from router.mqtt.conversion import Unfit
 from router.mqtt.holding import octets_of_filter
 from router.mqtt.remembered import Remembered
 
@@ -223,8 +222,8 @@ class Wanted:
         found: list[Unwanted] = []
         for i, payload in enumerate(payloads):
             message = read(payload, message_format, address)
-            if isinstance(message, Unfit):
-                found.append((i, i + 1, Outcome.REJECTED))
+            if isinstance(message, Refusal):
+                found.append((i, i + 1, message))
             elif match(message.publish.topic, False) is None:
                 found.append((i, i + 1, Outcome.ACCEPTED))
         return found

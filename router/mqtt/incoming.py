@@ -13,6 +13,7 @@ from router.mqtt.base import BaseConnection, BaseSession
 from router.mqtt.conversion import Stamp
 from router.mqtt.outgoing import QUESTION
 from router.mqtt.publisher import MqttPublisher, name_of, name_of_will
+from router.reasons import sentence
 
 
 class Incoming:
@@ -134,7 +135,7 @@ class IncomingMessages:
     def _tag(self, packet_id: int) -> bytes:
         return b"\x02" + self.session.incarnation.to_bytes(8, "big") + packet_id.to_bytes(2, "big")
 
-    def published(self, one: Incoming, outcome: Outcome, rejected: int) -> None:
+    def published(self, one: Incoming, outcome: Outcome, rejected: int, why: bytes) -> None:
         """A PUBLISH has its outcome."""
         session = self.session
         reason, head = Reason.SUCCESS, one.head
@@ -142,8 +143,7 @@ class IncomingMessages:
             reason = Reason.NO_MATCHING_SUBSCRIBERS
         elif session.version == 5 and outcome is not Outcome.ACCEPTED:
             reason = Reason.UNSPECIFIED_ERROR
-            plural = "s" if rejected != 1 else ""
-            head.why = Properties(reason_string=f"rejected by {rejected} subscription{plural}")
+            head.why = Properties(reason_string=sentence(rejected, why))
         if head.result is None or reason >= Reason.UNSPECIFIED_ERROR or head.result is Reason.NO_MATCHING_SUBSCRIBERS:
             head.result = reason
         one.decided = True

@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqtt import Publish, Subscription
+from router.border import UNREADABLE
 from router.core.containers import change_data
 from router.core.keeping import KeptLink
-from router.core.ports import MOST_DATA, Outcome, SubscriberAnswer
+from router.core.ports import MOST_DATA, Outcome, Refusal, SubscriberAnswer
 from router.mqtt.base import BaseSession
 from router.mqtt.filters import Filter, Match
 from router.mqtt.outgoing import Outgoing, State
-from router.mqtt.subscriber import MqttSubscriber, for_client
+from router.mqtt.subscriber import NOT_SENT, MqttSubscriber, for_client
 
 
 class KeptSubscriber(MqttSubscriber):
@@ -31,8 +32,10 @@ class KeptSubscriber(MqttSubscriber):
         self.number = 1  # of the latest change of the filters
         self._told = 0  # of the latest one that all routers have been told
         self._held: dict[bytes, Outgoing] = {}  # what has an identifier of QoS 2
-        self._ready: dict[bytes, tuple[Publish, int] | Outcome] = {}  # what is to be published, when it is kept
-        self._outcomes: list[tuple[bytes, Outcome, bool]] = []  # tag, outcome, whether the client holds no identifier
+        # what is to be published, when it is kept
+        self._ready: dict[bytes, tuple[Publish, int] | Outcome | Refusal] = {}
+        # tag, outcome, whether the client holds no identifier
+        self._outcomes: list[tuple[bytes, Outcome | Refusal, bool]] = []
         self._gone: list[bytes] = []  # tags whose identifiers the client has given up
 
     # --- for the session
@@ -60,7 +63,7 @@ class KeptSubscriber(MqttSubscriber):
         self._note(one.tag, Outcome.ACCEPTED, False)
         return False
 
-    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+    def finished(self, one: Outgoing, outcome: Outcome | Refusal) -> None:
         self._held.pop(one.tag, None)
         self._note(one.tag, outcome, True)
 
@@ -69,7 +72,7 @@ class KeptSubscriber(MqttSubscriber):
         self._gone.append(one.tag)
         self.session.service.to_flush(self)
 
-    def _note(self, tag: bytes, outcome: Outcome, finished: bool) -> None:
+    def _note(self, tag: bytes, outcome: Outcome | Refusal, finished: bool) -> None:
         self._outcomes.append((tag, outcome, finished))
         self.session.service.to_flush(self)
 
@@ -125,12 +128,10 @@ class KeptSubscriber(MqttSubscriber):
     def identify(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> list[int]:
         found: list[int] = []
         ask = self.session.service.border.each
-        for tag, prepared in zip(
-            tags, ask(Outcome.REJECTED, self._prepared, payloads, message_format, False), strict=True
-        ):
+        for tag, prepared in zip(tags, ask(UNREADABLE, self._prepared, payloads, message_format, False), strict=True):
             self._ready[tag] = prepared
             packet_id = 0
-            if not isinstance(prepared, Outcome) and prepared[1] == 2:
+            if not isinstance(prepared, NOT_SENT) and prepared[1] == 2:
                 one = self._held[tag] = Outgoing(self, 0, tag, prepared[0], 2)
                 self.session.identifiers.reserve(one)
                 packet_id = one.packet_id
@@ -151,7 +152,7 @@ class KeptSubscriber(MqttSubscriber):
             if one is not None:
                 one.state = State.SENT
                 session.send(one)
-            elif isinstance(prepared, Outcome):
+            elif isinstance(prepared, NOT_SENT):
                 self._note(tag, prepared, True)
             else:
                 assert prepared is not None
@@ -172,8 +173,8 @@ class KeptSubscriber(MqttSubscriber):
 
     def publish_settled(self, payloads: list[bytes], message_format: int) -> None:
         ask = self.session.service.border.each
-        for prepared in ask(Outcome.REJECTED, self._prepared, payloads, message_format, True):
-            if not isinstance(prepared, Outcome):
+        for prepared in ask(UNREADABLE, self._prepared, payloads, message_format, True):
+            if not isinstance(prepared, NOT_SENT):
                 self.session.send_unacknowledged(prepared[0])
 
     def release(self, tag: bytes) -> None:

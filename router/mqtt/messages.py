@@ -15,7 +15,8 @@ from typing import Final
 from amqp10.encoder import encode_value
 from mqtt import NO_PROPERTIES, Publish, encode, name_fault
 from router.border import Border
-from router.mqtt.conversion import LARGE, Received, Stamp, Unfit, to_message, to_publish
+from router.core.ports import Refusal
+from router.mqtt.conversion import LARGE, NO_FORM, Received, Stamp, to_message, to_publish
 from router.mqtt.remembered import Remembered
 from router.mqtt.topic_map import TopicMap
 
@@ -35,7 +36,7 @@ class Messages:
         self._router = router
         self._border = border
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
-        self._read: Remembered[int, tuple[bytes, str, Received | Unfit]] = Remembered(READ_SHARE * room)
+        self._read: Remembered[int, tuple[bytes, str, Received | Refusal]] = Remembered(READ_SHARE * room)
         # (topic, publisher, QoS) -> what is before the octets in a message without properties
         self._heads: Remembered[tuple[str, str, int], bytes] = Remembered(room)
 
@@ -69,30 +70,30 @@ class Messages:
             found.append(payload)
         return found
 
-    def read(self, payload: bytes, message_format: int, address: str) -> Received | Unfit:
+    def read(self, payload: bytes, message_format: int, address: str) -> Received | Refusal:
         """Returns what a transfer's payload says. A subject that is no topic name of this address is none: clients of
         AMQP may use it for something else."""
         known = self._read.answers.get(id(payload))
         if known is not None and known[0] is payload and known[1] == address:
             return known[2]
-        found = self._border.ask(Unfit.NO_FORM, self._look, payload, message_format, address)
+        found = self._border.ask(NO_FORM, self._look, payload, message_format, address)
         self._keep(payload, address, found)
         return found
 
-    def _look(self, payload: bytes, message_format: int, address: str) -> Received | Unfit:
+    def _look(self, payload: bytes, message_format: int, address: str) -> Received | Refusal:
         topic = self.topics.name_of(address)
         found = to_publish(payload, message_format, topic)
-        if isinstance(found, Unfit):
+        if isinstance(found, Refusal):
             return found
         if not self.topics.has(address, found.publish.topic):
             found = found._replace(publish=replace(found.publish, topic=topic))
         if found.publish.topic == topic and name_fault(topic) is not None:
-            return Unfit.NO_FORM
+            return NO_FORM
         if found.publish.properties != NO_PROPERTIES:
             encode(replace(found.publish, payload=b""), 5)  # who sends it is within the core, and so it can be encoded
         return found
 
-    def _keep(self, payload: bytes, address: str, found: Received | Unfit) -> None:
+    def _keep(self, payload: bytes, address: str, found: Received | Refusal) -> None:
         size = MESSAGE_OCTETS + len(payload)
         if isinstance(found, Received):
             size += PAIR_OCTETS * len(found.publish.properties.user_properties)

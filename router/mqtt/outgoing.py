@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final
 
 from mqtt import Publish
-from router.core.ports import Outcome
+from router.core.ports import Outcome, Refusal
 
 UPPER: Final = 0x8000
 """The first identifier of QoS 2."""
@@ -38,7 +38,7 @@ class Receiver:
         """PUBREC has come. Returns whether PUBREL may follow at once."""
         raise NotImplementedError
 
-    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+    def finished(self, one: Outgoing, outcome: Outcome | Refusal) -> None:
         """The client holds no identifier, and this is its outcome."""
 
     def released(self, one: Outgoing) -> None:

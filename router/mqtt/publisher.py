@@ -163,7 +163,7 @@ class MqttPublisher:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
             if one is not None and not one.decided:
-                self.messages.published(one, outcome, rejected)
+                self.messages.published(one, outcome, rejected, why)
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")

@@ -28,13 +28,14 @@ from router.core.ports import (
     MapState,
     Outcome,
     PublisherAttach,
+    Refusal,
     SubscriberAnswer,
     SubscriberAttach,
     Term,
     Waiting,
 )
 from router.mqtt.base import BaseMqtt, BaseSession
-from router.mqtt.conversion import Received, Stamp, Unfit, stamp_of
+from router.mqtt.conversion import Received, Stamp, stamp_of
 from router.mqtt.filters import Filter, Filters, Match
 from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.subscriber import for_client
@@ -283,8 +284,8 @@ class RetainedMessages:
         if address is None or address not in one.addresses:
             return
         message = service.messages.read(kept.payload, 0, address)
-        publish = message.left(service.time_ms(message.router)) if not isinstance(message, Unfit) else None
-        if publish is None or isinstance(message, Unfit):
+        publish = message.left(service.time_ms(message.router)) if not isinstance(message, Refusal) else None
+        if publish is None or isinstance(message, Refusal):
             return
         if one.options.no_local and message.publisher == session.named:  # [MQTT-3.8.3-3]
             return

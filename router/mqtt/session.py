@@ -23,7 +23,7 @@ from mqtt import (
 )
 from mqtt.topics import is_shared
 from router.core.containers import subscriptions_of
-from router.core.ports import KnownSubscription, Outcome
+from router.core.ports import KnownSubscription, Outcome, Refusal
 from router.mqtt.absence import Absence
 from router.mqtt.base import BaseConnection, BaseMqtt, BaseSession
 from router.mqtt.filters import Filter, Filters
@@ -34,9 +34,10 @@ from router.mqtt.lease import Lease
 from router.mqtt.outgoing import QUESTION, Identifiers, State
 from router.mqtt.publisher import LINK, MqttPublisher
 from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
-from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED, publisher_text
+from router.names import RESOURCE_DELETED, STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED, publisher_text
 from router.policies import NOBODY, Identity
 
+GONE_WITH_IT: Final = Refusal(RESOURCE_DELETED, "the session that may have received it is over")
 PART: Final = 128
 """Topic filters of a packet that are looked at in one turn."""
 MOST_ASKED: Final = 1_000
@@ -300,7 +301,7 @@ class Session(BaseSession):
         for one in list(self.identifiers.in_flight.values()) if closed else ():
             # [MQTT-4.8.2-5]: no other member gets what this client may have received
             if one.subscriber.shares and one.qos == 2 and one.state is State.SENT and one.repeated:
-                one.subscriber.finished(one, Outcome.REJECTED)
+                one.subscriber.finished(one, GONE_WITH_IT)
         for subscriber in list(self.subscribers.values()):
             subscriber.leave(now, closed=closed)
         if self.lease is not None:
@@ -560,8 +561,8 @@ class Session(BaseSession):
         if one is not None and one.qos == 1 and one.state is State.SENT:
             self.identifiers.free(one)
             one.state = State.RELEASED  # it may wait to be sent again
-            outcome = Outcome.REJECTED if reason >= Reason.UNSPECIFIED_ERROR else Outcome.ACCEPTED
-            one.subscriber.finished(one, outcome)
+            fine = reason < Reason.UNSPECIFIED_ERROR
+            one.subscriber.finished(one, Outcome.ACCEPTED if fine else _refusal_of(reason))
             self.service.has_room(self)
 
     def received(self, packet_id: int, reason: Reason) -> None:
@@ -575,7 +576,7 @@ class Session(BaseSession):
         elif one.state is State.SENT and reason >= Reason.UNSPECIFIED_ERROR:
             self.identifiers.free(one)
             one.state = State.RELEASED
-            one.subscriber.finished(one, Outcome.REJECTED)
+            one.subscriber.finished(one, _refusal_of(reason))
             self.service.has_room(self)
         elif one.state is State.SENT:
             one.state = State.RECEIVED
@@ -593,3 +594,8 @@ class Session(BaseSession):
             self.identifiers.free(one)
             one.subscriber.released(one)
             self.service.has_room(self)
+
+
+def _refusal_of(reason: Reason) -> Refusal:
+    name = reason.name.lower().replace("_", "-")
+    return Refusal(f"mqtt:{name}", f"the client has answered with reason 0x{reason:02X}")

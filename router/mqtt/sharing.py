@@ -10,7 +10,8 @@ from router.border import Border
 from router.config import SHARED
 from router.core.core import Core
 from router.core.owner import Shares
-from router.mqtt.conversion import Unfit, subject_of
+from router.core.ports import Refusal
+from router.mqtt.conversion import subject_of
 from router.mqtt.messages import Messages
 from router.mqtt.remembered import Remembered
 from router.mqtt.topic_map import TopicMap
@@ -86,7 +87,7 @@ class Sharing(Shares):
     def _name(self, topic: str, payload: bytes, message_format: int) -> str:
         """The topic name of a message."""
         message = self._messages.read(payload, message_format, topic)
-        if not isinstance(message, Unfit):
+        if not isinstance(message, Refusal):
             return message.publish.topic
         name = subject_of(payload, message_format)  # members reject it, as other subscribers do
         return name if name is not None and self._topics.has(topic, name) else self._topics.name_of(topic)

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqtt import NO_PROPERTIES, Publish
-from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach
+from router.border import UNREADABLE
+from router.core.ports import MapState, Outcome, Refusal, SubscriberAnswer, SubscriberAttach
 from router.mqtt.base import BaseSession
-from router.mqtt.conversion import Unfit
 from router.mqtt.filters import Match, Wanted
 from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.publisher import LINK
 
+NOT_SENT: Final = (Outcome, Refusal)  # what is in place of a message that its client does not get
 BURST: Final = 1_024  # messages in one write
 BURST_BYTES: Final = 1 << 20  # in one write, by the sizes of earlier ones
 
@@ -77,14 +78,14 @@ class MqttSubscriber(Receiver):
     def detach_from_core(self, now: float, closed: bool) -> None:
         raise NotImplementedError
 
-    def _prepared(self, payload: bytes, message_format: int, settled: bool) -> tuple[Publish, int] | Outcome:
-        """What the client gets, and with which QoS; an outcome: it does not get it."""
+    def _prepared(self, payload: bytes, message_format: int, settled: bool) -> tuple[Publish, int] | Outcome | Refusal:
+        """What the client gets, and with which QoS; an outcome, or why it is rejected: it does not get it."""
         session, service = self.session, self.session.service
         if self.shares and not self._takes:
             return Outcome.RELEASED
         message = service.messages.read(payload, message_format, self.attach.address)
-        if isinstance(message, Unfit):
-            return Outcome.REJECTED
+        if isinstance(message, Refusal):
+            return message
         publish = message.left(service.time_ms(message.router))
         if self.shares:
             found = session.filters.shared(self.attach.address)
@@ -145,7 +146,7 @@ class TransientSubscriber(MqttSubscriber):
 
     def __init__(self, session: BaseSession, address: str, epoch: int, born: int) -> None:
         super().__init__(session, address, epoch, born)
-        self._dispositions: list[tuple[int, int, Outcome]] = []  # that the core is to be told of
+        self._dispositions: list[tuple[int, int, Outcome | Refusal]] = []  # that the core is to be told of
         self._next_id = 0
 
     def begin(self, now: float) -> None:
@@ -155,10 +156,10 @@ class TransientSubscriber(MqttSubscriber):
         self._dispose(one.delivery_id, Outcome.ACCEPTED)
         return True
 
-    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+    def finished(self, one: Outgoing, outcome: Outcome | Refusal) -> None:
         self._dispose(one.delivery_id, outcome)
 
-    def _dispose(self, delivery_id: int, outcome: Outcome) -> None:
+    def _dispose(self, delivery_id: int, outcome: Outcome | Refusal) -> None:
         noted = self._dispositions
         if noted and noted[-1][1:] == (delivery_id - 1, outcome):
             noted[-1] = noted[-1][0], delivery_id, outcome
@@ -200,9 +201,9 @@ class TransientSubscriber(MqttSubscriber):
         self._next_id += len(tags)
         session = self.session
         ask = session.service.border.each
-        answers = ask(Outcome.REJECTED, self._prepared, payloads, message_format, settled)
+        answers = ask(UNREADABLE, self._prepared, payloads, message_format, settled)
         for i, prepared in enumerate(answers):
-            if isinstance(prepared, Outcome):
+            if isinstance(prepared, NOT_SENT):
                 if not settled:
                     self._dispose(first_id + i, prepared)
                 continue

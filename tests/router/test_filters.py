@@ -12,7 +12,7 @@ from amqp10.errors import DecodeError, RemoteProtocolError
 from amqp10.sections import Glance, Header, Message, Properties
 from amqp10.types import Described, Float, Symbol, Timestamp, ULong
 from router import names
-from router.core.ports import Outcome
+from router.core.ports import Outcome, too_large
 from router.links.filters import (
     KNOWN_FILTERS,
     MOST_TOGETHER,
@@ -247,11 +247,9 @@ def test_what_is_too_large_counts_as_rejected_and_what_is_filtered_out_does_not(
     large = Message(b"x" * 500, application_properties={"a": 1}).encode()
     other = Message(b"x" * 500, application_properties={"a": 2}).encode()
     small = Message(b"x", application_properties={"a": 1}).encode()
-    assert Selection(wants, 100).unwanted([large, other, small], 0) == [
-        (0, 1, Outcome.REJECTED),
-        (1, 2, Outcome.ACCEPTED),
-    ]
-    assert Selection([], 100).unwanted([large, small, other], 5) == [(0, 1, Outcome.REJECTED), (2, 3, Outcome.REJECTED)]
+    refusal = too_large(100)
+    assert Selection(wants, 100).unwanted([large, other, small], 0) == [(0, 1, refusal), (1, 2, Outcome.ACCEPTED)]
+    assert Selection([], 100).unwanted([large, small, other], 5) == [(0, 1, refusal), (2, 3, refusal)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Float, Symbol, Timestamp, UByte
 from mqtt import Properties, Publish, encode
-from router.mqtt.conversion import Received, Unfit, to_message, to_publish
+from router.mqtt.conversion import NO_FORM, Received, to_message, to_publish
 from router.mqtt.messages import Messages
 from router.mqtt.topic_map import TopicMap
 from tests.router.borders import border
@@ -110,12 +110,12 @@ def test_body_of_an_amqp_publisher(body: Any, payload: bytes, payload_format: in
 
 @pytest.mark.parametrize("body", [AmqpValue(1), AmqpValue({"a": 1}), AmqpSequence([1])])
 def test_body_that_mqtt_has_no_form_for(body: Any) -> None:
-    assert to_publish(Message(body).encode(), 0, "topic") is Unfit.NO_FORM
+    assert to_publish(Message(body).encode(), 0, "topic") is NO_FORM
 
 
 def test_payload_that_is_no_amqp_message() -> None:
-    assert to_publish(Message(b"a").encode(), 1, "topic") is Unfit.NO_FORM
-    assert to_publish(b"\x00\x53\x75\xa0\x05", 0, "topic") is Unfit.NO_FORM
+    assert to_publish(Message(b"a").encode(), 1, "topic") is NO_FORM
+    assert to_publish(b"\x00\x53\x75\xa0\x05", 0, "topic") is NO_FORM
 
 
 @pytest.mark.parametrize("subject", [None, "", "a/+", "#", "a\0", "x" * 65_536])

@@ -157,7 +157,8 @@ def refused(subscriber: Client, publisher: Client, kind: type[Puback | Pubrec]) 
 
 def test_rejected_message_is_told_to_its_publisher(world: World) -> None:
     told = refused(world.connect("s"), world.connect("p"), Puback)
-    assert told.properties.reason_string == "rejected by 1 subscription"
+    why = "mqtt:quota-exceeded: the client has answered with reason 0x97"
+    assert told.properties.reason_string == f"rejected by 1 subscription: {why}"
 
 
 def test_receive_maximum_of_the_client_bounds_what_is_sent(world: World) -> None:

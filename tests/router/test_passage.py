@@ -135,6 +135,7 @@ def test_what_exceeds_its_size_while_it_is_compared_is_rejected() -> None:
     publisher.part("", last=True)
     assert len(subscriber.aborted) == 1
     assert publisher.outcomes[0][0] is Outcome.REJECTED
+    assert b"larger than the 6 octets" in publisher.reasons[0]
 
 
 # --- over the real engine

@@ -16,10 +16,12 @@ from amqp10.termini import Source
 from amqp10.types import Described, Symbol
 from router.config import AddressConfig, RouterConfig
 from router.core.intervals import IntervalSet
-from router.core.ports import MapState, Needs, Outcome, Places, Unwanted
+from router.core.ports import MapState, Needs, Outcome, Places, Refusal, Unwanted
 from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import Mesh, undecided
 from tests.router.links import make, payloads
+
+BIG = Refusal("size", "big")
 
 
 class Odd:
@@ -36,7 +38,7 @@ class Odd:
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         self.judged += [payload.decode() for payload in payloads]
         return [
-            (i, i + 1, Outcome.REJECTED if payload.startswith(b"big") else Outcome.ACCEPTED)
+            (i, i + 1, BIG if payload.startswith(b"big") else Outcome.ACCEPTED)
             for i, payload in enumerate(payloads)
             if payload.startswith(b"big") or int(payload[-1:]) % 2 == 0
         ]
@@ -77,6 +79,7 @@ def test_what_its_size_forbids_is_rejected_in_its_stead() -> None:
     publisher.send("big1", "m1", "m2")
     assert picky.bodies() == ["m1"]
     assert publisher.outcomes[0] == (Outcome.REJECTED, 1, False)
+    assert publisher.reasons[0] == b"size: big"
     assert [publisher.outcomes[i][0] for i in (1, 2)] == [Outcome.ACCEPTED] * 2
     publisher.settle(0, 2)
     mesh.assert_settled()
@@ -95,6 +98,7 @@ def test_what_waits_for_a_subscription_that_moves_is_judged_at_its_new_router() 
     again = mesh.subscriber("c", selection=Odd(), unsettled=held, epoch=2, born=1)
     assert [got.body for got in again.got] == ["", "m3"], "m1 is resumed without payload"
     assert publisher.outcomes[4] == (Outcome.REJECTED, 1, False)
+    assert publisher.reasons[4] == b"size: big"
     assert sorted(publisher.told) == [0, 1, 2, 3, 4]
     publisher.settle(0, 4)
     mesh.assert_settled()

@@ -13,7 +13,7 @@ from router.core.feeding import Feed
 from router.core.held import Batch
 from router.core.ingress import Ingress
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.ports import Term
+from router.core.ports import Term, failed_too_often
 from router.core.publisher import Distribution, Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.departed import NOBODY, NOBODYS_TERM
@@ -379,17 +379,18 @@ class QueueDistribution(Distribution):
             if why & m.Why.UNSENT:
                 self.assigning.stop(entry, message.round)
             if why & m.Why.FAILED:
-                found = self._count_failures(found)
+                found = self._count_failures(entry, found)
             self._freed(found, tried=bool(why & m.Why.FAILED))
 
-    def _count_failures(self, ranges: list[Range]) -> list[Range]:
+    def _count_failures(self, entry: SubscriptionEntry, ranges: list[Range]) -> list[Range]:
         """After max_redeliveries failures one more counts as rejected. Returns the others (protocol 6.4)."""
         left: list[Range] = []
+        most = self.address.config.max_redeliveries
         for low, high in ranges:
             for position in range(low, high):
                 failures = self.failures.get(position, 0) + 1
-                if failures > self.address.config.max_redeliveries:
-                    self.records.reject([(position, position + 1)], 1)
+                if failures > most:
+                    self.records.refuse(position, entry.name, failed_too_often(most))
                     self._finish([(position, position + 1)])
                 else:
                     self.failures[position] = failures

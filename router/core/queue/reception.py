@@ -242,7 +242,9 @@ class QueueReception(Reception):
 
     # --------------------------------------------------------------------------------------------------------- outcomes
 
-    def given_back(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
+    def given_back(
+        self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool, said: bool
+    ) -> None:
         """It is settled and forgotten here, and the ingress decides again (protocol 16.5)."""
         if subscriber.settled_mode:
             return

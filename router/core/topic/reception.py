@@ -7,6 +7,7 @@ answered by ACCEPT. What a subscription gives back it gets again. Large deliveri
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from router.core import messages as m
 from router.core.deliveries import Deliveries, gathered
@@ -16,10 +17,16 @@ from router.core.intervals import OPEN, IntervalSet, Range
 from router.core.irregular import Irregular, Resume, State
 from router.core.large import STREAM_IDLE_S, Body, Partial
 from router.core.passage import DOES_NOT_GO_ON, Passage
-from router.core.ports import FAILED, REJECTED, Outcome
+from router.core.ports import FAILED, REJECTED, Outcome, Refusal, failed_too_often
 from router.core.presettled import Batch
+from router.core.reasons import tell_why
 from router.core.subscriber import Reception, Subscriber
 from router.core.traffic import Accept, Data
+from router.names import MESSAGE_SIZE_EXCEEDED
+
+TAKES_NO_PARTS: Final = Refusal(
+    MESSAGE_SIZE_EXCEEDED, "it is so large that it comes in parts, and the subscription takes it only whole"
+)
 
 
 class TopicReception(Reception):
@@ -80,7 +87,7 @@ class TopicReception(Reception):
             self.moved(self.log.bodies[start])
             for subscriber in self.subscribers.values():
                 if subscriber.passage is None:
-                    self.refuse_large(subscriber, start)
+                    self.refuse_large(subscriber, start, TAKES_NO_PARTS)
         by_need = self.deliveries.by_need
         found = by_need.come(message, start, stop) if by_need is not None else None
         special = self.deliveries.special[message.publisher]
@@ -154,7 +161,7 @@ class TopicReception(Reception):
         if delivery.state is State.ACCEPTED:
             subscriber.owes.remove(position, position + 1)
             if delivery.rejected:
-                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+                self.log.reject([(position, position + 1)])
             return
         if subscriber.passage is not None:
             subscriber.passage.find(delivery, position, payload, message_format)
@@ -172,12 +179,16 @@ class TopicReception(Reception):
             for at, (tag, payload) in enumerate(zip(each.tags, each.payloads, strict=True), each.position):
                 self.deliveries.deliver_entry(subscriber, sender, at, at in owed, tag, payload, form)
 
-    def given_back(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
+    def given_back(
+        self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool, said: bool
+    ) -> None:
         """The same subscription gets it again, after a failure up to `max_redeliveries` times (protocol 6.4)."""
         if subscriber.settled_mode:
             return
-        failed = outcome is FAILED
-        if failed and not self.address.config.max_redeliveries:
+        failed, most = outcome is FAILED, self.address.config.max_redeliveries
+        if failed and not most:
+            if not said:
+                tell_why(self.deliveries, subscriber, first, last, failed_too_often(0))
             self.deliveries.disposition(subscriber, first, last, REJECTED, settled)
             return
         known = subscriber.irregular.by_delivery_id
@@ -189,7 +200,9 @@ class TopicReception(Reception):
         for delivery in singles:
             if delivery.state is not State.SENT:
                 continue
-            if failed and delivery.failures >= self.address.config.max_redeliveries:
+            if failed and delivery.failures >= most:
+                if not said:
+                    self.deliveries.refuse(subscriber, [], [delivery], failed_too_often(most))
                 self.deliveries.accept_irregular(subscriber, delivery, True, settled)
                 continue
             if not settled:
@@ -288,11 +301,11 @@ class TopicReception(Reception):
         self.core.agenda.due(self.core.now + STREAM_IDLE_S, self.address)
         self.core.agenda.touch(self.address)
 
-    def refuse_large(self, subscriber: Subscriber, position: int) -> None:
+    def refuse_large(self, subscriber: Subscriber, position: int, refusal: Refusal) -> None:
         """A large delivery that the subscription cannot take counts as rejected by it (protocol 6.12)."""
         removed = subscriber.owes.remove(position, position + 1)
         if removed:
-            self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+            self.deliveries.refuse(subscriber, removed, [], refusal)
             self.release_tokens(removed, subscriber)
 
     def _free_taken(self) -> None:

@@ -1,4 +1,5 @@
-"""What a subscriber says beside its outcome, as bytes between routers and as the error of a publisher (protocol 6.4.9).
+"""What a subscriber says beside its outcome, or a router in its stead, as bytes between routers and as the error of a
+publisher (protocol 6.4.9).
 
 The bytes are an AMQP map: `condition`, `description` and `info` of a rejection's error, or the `annotations` of
 modified. What is too large is shortened, as it is a help and no more.
@@ -14,6 +15,7 @@ from amqp10.outcomes import DeliveryState, Error, Modified, Rejected
 from amqp10.types import Symbol, UInt
 from router import names
 from router.core.messages import MOST_REASON
+from router.core.ports import Refusal
 
 CONDITION: Final = Symbol("condition")
 DESCRIPTION: Final = Symbol("description")
@@ -38,10 +40,14 @@ def reason_of(state: DeliveryState | None) -> bytes:
     return encoded
 
 
+def reason_of_refusal(refusal: Refusal) -> bytes:
+    """What a router says of its own rejection."""
+    return reason_of(Rejected(Error(Symbol(refusal.condition), refusal.description)))
+
+
 def rejection(rejected: int, reason: bytes, *, queue: bool) -> Rejected:
     """What a publisher is told: by how many subscriptions, and what the last of them has said. Only one consumer of a
     queue can have said anything, so the publisher gets its error (protocol 16.5.1)."""
-    text = f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}"
     info: dict[Any, Any] = {Symbol(names.REJECTED): UInt(rejected)}
     told = _read(reason)
     if queue and CONDITION in told:
@@ -51,9 +57,17 @@ def rejection(rejected: int, reason: bytes, *, queue: bool) -> Rejected:
         )
     if told:
         info[Symbol(names.REASON)] = told
-        said = [str(told[key]) for key in (CONDITION, DESCRIPTION) if key in told]
-        text = ": ".join([text, *said])
-    return Rejected(Error(Symbol(names.REJECTED), text, info))
+    return Rejected(Error(Symbol(names.REJECTED), _sentence(rejected, told), info))
+
+
+def sentence(rejected: int, reason: bytes) -> str:
+    """The same in words, for MQTT: without what its strings do not have [MQTT-1.5.4-2]."""
+    return "".join(c for c in _sentence(rejected, _read(reason)) if c.isprintable())
+
+
+def _sentence(rejected: int, told: dict[Any, Any]) -> str:
+    said = [str(told[key]) for key in (CONDITION, DESCRIPTION) if key in told]
+    return ": ".join([f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}", *said])
 
 
 def _read(reason: bytes) -> dict[Any, Any]:
