@@ -109,7 +109,7 @@ def test_a_publisher_is_told_that_a_subscription_has_failed_too_often(
 
 
 def test_rejections_are_logged_with_their_count_and_not_one_by_one() -> None:
-    log = Lines()
+    log: Any = Lines()
     rejections = Rejections(log)
     one, two = Refusal(SIZE, "large"), Refusal("amqp:not-implemented", "no form")
     rejections.note("a", ("c", "s"), one, 2)
@@ -130,7 +130,7 @@ def test_rejections_are_logged_with_their_count_and_not_one_by_one() -> None:
 
 def test_the_rest_of_a_count_is_logged_when_its_time_has_come() -> None:
     clients = site()
-    lines = Lines()
+    lines: Any = Lines()
     clients.router.core.rejections = Rejections(lines)
     clients.connect("s").receiver(source=Source("large"), credit=9, max_message_size=100)
     publisher = clients.connect("p")
