@@ -45,7 +45,7 @@ def reason_of_refusal(refusal: Refusal) -> bytes:
     return reason_of(Rejected(Error(Symbol(refusal.condition), refusal.description)))
 
 
-def rejection(rejected: int, reason: bytes, *, queue: bool) -> Rejected:
+def rejection(rejected: int, reason: bytes, queue: bool) -> Rejected:
     """What a publisher is told: by how many subscriptions, and what the last of them has said. Only one consumer of a
     queue can have said anything, so the publisher gets its error (protocol 16.5.1)."""
     info: dict[Any, Any] = {Symbol(names.REJECTED): UInt(rejected)}

@@ -390,7 +390,7 @@ class AddressPort:
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
         link = self._link
-        state = state_of(outcome, rejected, self.attach.address, why, config=link.connection.config)
+        state = state_of(outcome, rejected, self.attach.address, why, router=link.connection.router)
         for delivery_id in _ids(first_id, last_id):
             link.settle(delivery_id, state)
 

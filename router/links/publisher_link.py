@@ -21,10 +21,10 @@ from amqp10.runs import Dispositions, LinkFlow, ResumedTransfer, TransferPart, T
 from amqp10.sections import without_first_acquirer
 from amqp10.types import Symbol, UInt
 from router import names
-from router.config import AddressConfig, RouterConfig, is_dynamic
+from router.config import AddressConfig, is_dynamic
 from router.core import ports
 from router.core.ports import Outcome, Part, PublisherAttach, Term, Waiting
-from router.links.base import BaseConnection
+from router.links.base import BaseConnection, BaseRouter
 from router.links.credit import Credit
 from router.links.expiry import with_expiry
 from router.links.limits import MEMORY
@@ -137,7 +137,7 @@ class PublisherLink:
         connection = self.connection
         state: DeliveryState = ACCEPTED
         if outcome is not ports.ACCEPTED:
-            state = state_of(outcome, rejected, self.attach.address, why, config=connection.config)
+            state = state_of(outcome, rejected, self.attach.address, why, router=connection.router)
         self.link.dispose(first_id, last_id, state, settled)
         if self.proof.open:
             self.proof.outcome(first_id, last_id)
@@ -370,12 +370,13 @@ class PublisherLink:
             self.hold_back(False)
 
 
-def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"", *, config: RouterConfig) -> DeliveryState:
+def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"", *, router: BaseRouter) -> DeliveryState:
     """What a publisher is told. rejected: by how many subscriptions; why: what the last of them has said."""
     if outcome is ports.ACCEPTED:
         return ACCEPTED
     if outcome is ports.REJECTED:
-        return rejection(rejected, why, queue=config.address(address).type == "queue")
+        queue = router.config.address(address).type == "queue"
+        return router.border.ask(rejection(rejected, b"", queue), rejection, rejected, why, queue)
     assert outcome is ports.RELEASED
     if is_dynamic(address):  # a node does not come back
         return Rejected(Error(Symbol(NOT_FOUND), GONE))

@@ -143,7 +143,7 @@ class IncomingMessages:
             reason = Reason.NO_MATCHING_SUBSCRIBERS
         elif session.version == 5 and outcome is not Outcome.ACCEPTED:
             reason = Reason.UNSPECIFIED_ERROR
-            head.why = Properties(reason_string=sentence(rejected, why))
+            head.why = Properties(reason_string=session.service.border.ask(None, sentence, rejected, why))
         if head.result is None or reason >= Reason.UNSPECIFIED_ERROR or head.result is Reason.NO_MATCHING_SUBSCRIBERS:
             head.result = reason
         one.decided = True
