@@ -36,7 +36,6 @@ from router.core.publisher import Publisher
 from router.core.queue.doubts import Doubts
 from router.core.queue.free import GROUPS_SIZE
 from router.core.recovery import Recovering
-from router.core.rejections import Rejections
 from router.core.roll_call import RollCall
 from router.reporting import Log
 from router.versions import SPOKEN
@@ -60,7 +59,6 @@ class BaseCore:
         self.members = Membership(name, config.routers, settings_digest(config), now)
         self.recovery = Recovering(config, life, self.members, wall_us)
         self.owner = Owner(name, log)
-        self.rejections = Rejections(log)
         self.kinds = Kinds(self)
         self.members.apart = self.kinds.apart
         self.post = Post(name, self.members, self.kinds, send)

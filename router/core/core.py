@@ -399,8 +399,8 @@ class Core(BaseCore):
             self.memory.look(full)
             for address in self.addresses.values():
                 address.ingress.all_windows_changed()
-        if self.rejections:
-            self.agenda.due(self.rejections.tell(now))
+        if self.owner.rejections:
+            self.agenda.due(self.owner.rejections.tell(now))
         if not self.agenda.windows:
             return
         windows = self.agenda.take_windows()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from router.core import messages as m
 from router.core.ports import Refusal
 from router.core.queue.free import Kind
+from router.core.rejections import Rejections
 from router.reporting import Log
 
 
@@ -43,6 +44,7 @@ class Owner:
     def __init__(self, name: str, log: Log) -> None:
         self._name = name
         self.log = log
+        self.rejections = Rejections(log)
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never

@@ -46,7 +46,7 @@ def tell_of(
             found.setdefault(run.ingress, IntervalSet()).add(run.position + low, run.position + high)
     if isinstance(why, Refusal):
         number = sum(positions.size for positions in found.values())
-        core.rejections.note(deliveries.address.name, subscriber.name, why, number)
+        core.owner.rejections.note(deliveries.address.name, subscriber.name, why, number)
         why = core.owner.reason_of(why)
     for ingress, positions in found.items():
         core.post.send_to(ingress, m.Reason(deliveries.address.name, list(positions), why))

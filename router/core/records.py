@@ -250,7 +250,7 @@ class Records(BaseRecords):
         """This router rejects it for a subscription, which may have said why."""
         self.reject([(position, position + 1)], 1)
         if position not in self.refused.reasons:
-            self.core.rejections.note(self.address.name, name, refusal, 1)
+            self.core.owner.rejections.note(self.address.name, name, refusal, 1)
             self.refused.note_why(position, position + 1, self.core.owner.reason_of(refusal))
 
     def accepted_by(self, entry: SubscriptionEntry, ranges: list[Rejection]) -> list[Range]:

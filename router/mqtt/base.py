@@ -119,7 +119,6 @@ class BaseSession:
 
     Attributes:
         container: The client identifier, with the user's name in front (protocol 1.12).
-        named: What it publishes has this for its publisher.
         absence: How long it lives without a connection, as granted; 0 s: it ends with its connection.
         persists: Whether it may go on at another router.
         connection: None while the client is away.
@@ -128,7 +127,6 @@ class BaseSession:
     service: BaseMqtt
     core: Core
     container: str
-    named: str
     incarnation: int
     absence: Absence
     persists: bool

@@ -102,11 +102,12 @@ class FilterIndex:
 
 
 class Filters:
-    """One session's."""
+    """One session's. named: what it publishes has this for its publisher (No Local)."""
 
-    __slots__ = ("_by_address", "_index", "_octets", "_shared", "by_text", "octets")
+    __slots__ = ("_by_address", "_index", "_octets", "_shared", "by_text", "named", "octets")
 
-    def __init__(self, index: FilterIndex) -> None:
+    def __init__(self, index: FilterIndex, named: str) -> None:
+        self.named = named
         self.by_text: dict[str, Filter] = {}
         self.octets = 0  # of all, as `router.mqtt.holding` has it
         self._index = index

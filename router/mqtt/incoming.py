@@ -92,11 +92,11 @@ class IncomingMessages:
         if retained:
             stamps = {i: service.stamp() for i, each in enumerate(packets) if each.retain or address == retained}
         if address != retained:
-            found.append((address, packets, write(packets, address, self.session.named, now_ms, stamps)))
+            found.append((address, packets, write(packets, address, self.session.filters.named, now_ms, stamps)))
         if stamps:
             kept = [packets[i] for i in stamps]
             of_kept = dict(enumerate(stamps.values()))
-            found.append((retained, kept, write(kept, retained, self.session.named, now_ms, of_kept)))
+            found.append((retained, kept, write(kept, retained, self.session.filters.named, now_ms, of_kept)))
         return found
 
     def publish_written(self, written: list[Written], now: float) -> None:

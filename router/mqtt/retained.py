@@ -287,7 +287,7 @@ class RetainedMessages:
         publish = message.left(service.time_ms(message.router)) if not isinstance(message, Refusal) else None
         if publish is None or isinstance(message, Refusal):
             return
-        if one.options.no_local and message.publisher == session.named:  # [MQTT-3.8.3-3]
+        if one.options.no_local and message.publisher == session.filters.named:  # [MQTT-3.8.3-3]
             return
         found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)
         publish = replace(for_client(publish, found, session), retain=True)

@@ -119,7 +119,6 @@ class Session(BaseSession):
         self.service = service
         self.core = service.core
         self.container = container
-        self.named = publisher_text(container, LINK)
         self.client_id = ""
         self.rights = Rights(service)
         self.present = goes_on  # with the last CONNECT
@@ -127,7 +126,7 @@ class Session(BaseSession):
         self.persists = goes_on or expiry_s > 0
         self.version = version
         self.connection: BaseConnection | None = None
-        self.filters = Filters(service.filters)
+        self.filters = Filters(service.filters, publisher_text(container, LINK))
         self.identifiers = Identifiers()
         self.incoming = IncomingMessages(self)
         self.incoming.may_be_elsewhere = goes_on

@@ -90,7 +90,7 @@ class MqttSubscriber(Receiver):
         if self.shares:
             found = session.filters.shared(self.attach.address)
         else:
-            found = session.filters.match(message.publish.topic, message.publisher == session.named)
+            found = session.filters.match(message.publish.topic, message.publisher == session.filters.named)
         if publish is None or found is None:
             return Outcome.ACCEPTED
         if message.stamp is not None and not self.shares and service.is_covered(message, session.filters):

@@ -131,7 +131,7 @@ def test_rejections_are_logged_with_their_count_and_not_one_by_one() -> None:
 def test_the_rest_of_a_count_is_logged_when_its_time_has_come() -> None:
     clients = site()
     lines: Any = Lines()
-    clients.router.core.rejections = Rejections(lines)
+    clients.router.core.owner.rejections = Rejections(lines)
     clients.connect("s").receiver(source=Source("large"), credit=9, max_message_size=100)
     publisher = clients.connect("p")
     for name in ("one", "two", "three"):
