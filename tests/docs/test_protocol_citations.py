@@ -106,9 +106,20 @@ def test_rules_stand_below_the_heading_of_their_section() -> None:
                 assert heading is not None and rule.startswith(f"{heading[2]}."), f"{path.name}: {rule}"
 
 
+def test_no_rule_is_longer_than_sixty_words() -> None:
+    """Nor any point of its list, or row of its table; but for the fields of messages."""
+    long: list[str] = []
+    for number, text in re.findall(
+        r"^\*\*(\d+(?:\.\d+)+)\*\* (.*?)(?=^\*\*\d|^#|\Z)", page(), re.MULTILINE | re.DOTALL
+    ):
+        parts = re.split(r"\n\n|\n(?=- |\| )", text)
+        long += [f"{number}: {part}" for part in parts if len(re.findall(r"\S*\w\S*", part)) > 60]
+    assert [rule for rule in long if not rule.startswith("3.4.1: | 0 | HELLO ")] == []
+
+
 def test_the_index_names_the_page_of_every_section() -> None:
     index = (ROOT / "docs" / "protocol" / "README.md").read_text()
-    rows = re.findall(r"^\| (?:\[[^\]]*\]\((.*?)\)|this page) \| (.*) \|$", index, re.MULTILINE)
+    rows = re.findall(r"^\| (?:\[[^\]]*\]\((.*?)\)|this page) \|.*\| (.*) \|$", index, re.MULTILINE)
     named = {number: path or "README.md" for path, rules in rows for number in listed(rules)}
     for path in PAGES:
         for _, number, _ in HEADING.findall(path.read_text()):
@@ -172,7 +183,7 @@ def test_pictures_are_as_their_texts_say() -> None:
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
     texts = sorted(folder.glob("*.txt"))
-    assert len(texts) == 5
+    assert len(texts) == 11
     for text in texts:
         assert text.with_suffix(".svg").read_text() == make.Picture(text.read_text()).svg(), text.name
         assert f"diagrams/{text.stem}.svg" in page()
