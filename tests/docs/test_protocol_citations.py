@@ -177,6 +177,30 @@ def test_schedules_that_the_page_names_are_there() -> None:
     assert sorted(rules - numbers()) == []
 
 
+def test_tests_that_the_page_names_are_there() -> None:
+    written = {
+        name
+        for test in (ROOT / "tests").rglob("test_*.py")
+        if "node_modules" not in test.parts
+        for name in re.findall(r"def (test_\w+)\(", test.read_text())
+    }
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "protocol" / "failures.md").read_text()))
+    assert len(named) > 100
+    assert sorted(named - written) == []
+
+
+def test_every_rule_has_a_schedule_or_test_or_is_listed_as_one_that_has_none() -> None:
+    """One of a section stands for all of its rules where the table names the section. Who names one, takes it from the
+    list."""
+    text = (ROOT / "docs" / "protocol" / "failures.md").read_text()
+    tables, _, lists = text.partition("\n*Definitions*")
+    rows = re.findall(r"^\| (\d[^|]*) \|", tables, re.MULTILINE)
+    shown = {number for row in rows for number in re.findall(r"\d+(?:\.\d+)+", row)}
+    assert sorted(shown - numbers()) == []
+    rest = [rule for rule in RULE.findall(page()) if shown.isdisjoint((rule, ".".join(rule.split(".")[:2])))]
+    assert sorted(re.findall(r"\d+(?:\.\d+)+", lists)) == sorted(rest)
+
+
 def test_pictures_are_as_their_texts_say() -> None:
     folder = ROOT / "docs" / "diagrams"
     spec = importlib.util.spec_from_file_location("make", folder / "make.py")
