@@ -103,7 +103,8 @@ def test_rules_stand_below_the_heading_of_their_section() -> None:
         for part in re.split(r"^(?=## )", path.read_text(), flags=re.MULTILINE)[1:]:
             heading = HEADING.match(part)
             for rule in RULE.findall(part):
-                assert heading is not None and rule.startswith(f"{heading[2]}."), f"{path.name}: {rule}"
+                assert heading is not None, f"{path.name}: {rule}"
+                assert rule.startswith(f"{heading[2]}."), f"{path.name}: {rule}"
 
 
 def test_no_rule_is_longer_than_sixty_words() -> None:
