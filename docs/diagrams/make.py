@@ -1,4 +1,4 @@
-"""Draws the diagrams of docs/protocol.md, for light and dark pages: each `*.txt` here becomes an SVG, and each table of
+"""Draws the diagrams of docs/protocol, for light and dark pages: each `*.txt` here becomes an SVG, and each table of
 `HANDSHAKES`, with a row for each state, a column for each input, and in each cell what is done and the next state.
 
     python docs/diagrams/make.py

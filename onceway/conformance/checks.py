@@ -57,7 +57,7 @@ class Check:
 
     Attributes:
         name: What is printed, and what `--only` takes.
-        rule: Its number in docs/protocol.md, or a section of docs/wire.md, or of AMQP.
+        rule: Its number in docs/protocol, or a section of docs/wire.md, or of AMQP.
         needs: Claims of the client without which it is skipped.
         text: The rule, in a sentence.
     """

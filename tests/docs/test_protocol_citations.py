@@ -1,4 +1,4 @@
-"""What cites docs/protocol.md, and what it cites: sections, schedules, pictures.
+"""What cites docs/protocol, and what it cites: sections, schedules, pictures.
 
 A section that holds no rule says so by the comment `<!-- no rules -->` below its heading.
 """
@@ -19,7 +19,7 @@ from chaos.simulation.scenarios import SCENARIOS
 ROOT = Path(__file__).parents[2]
 SOURCES = ("amqp10", "router", "interrouter", "onceway", "chaos", "tests", "bench")
 RULED = ("router", "interrouter", "onceway/client")  # one of these does what a rule says
-PAGE = ROOT / "docs" / "protocol.md"
+PAGES = sorted((ROOT / "docs" / "protocol").glob("*.md"))
 
 NUMBER = r"\d+(?:\.\d+)*"
 LIST = rf"{NUMBER}(?:(?:, (?:and )?| and | or | to |/){NUMBER})*"
@@ -37,12 +37,14 @@ RULE = re.compile(r"^\*\*(\d+(?:\.\d+)+)\*\* ", re.MULTILINE)
 
 @cache
 def page() -> str:
-    return PAGE.read_text()
+    """All pages of the protocol, one behind the other."""
+    return "\n".join(page.read_text() for page in PAGES)
 
 
 def numbers() -> set[str]:
     """Of all chapters, sections and rules."""
-    return {number for _, number, _ in HEADING.findall(page())} | set(RULE.findall(page()))
+    found = {number for _, number, _ in HEADING.findall(page())} | set(RULE.findall(page()))
+    return found | {number.split(".")[0] for number in found}
 
 
 def sections_with_rules() -> set[str]:
@@ -91,6 +93,40 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
             before = token.type
 
 
+def test_each_number_is_there_once() -> None:
+    found = [number for _, number, _ in HEADING.findall(page())] + RULE.findall(page())
+    assert [number for number in sorted(set(found)) if found.count(number) > 1] == []
+
+
+def test_rules_stand_below_the_heading_of_their_section() -> None:
+    for path in PAGES:
+        for part in re.split(r"^(?=## )", path.read_text(), flags=re.MULTILINE)[1:]:
+            heading = HEADING.match(part)
+            for rule in RULE.findall(part):
+                assert heading is not None, f"{path.name}: {rule}"
+                assert rule.startswith(f"{heading[2]}."), f"{path.name}: {rule}"
+
+
+def test_no_rule_is_longer_than_sixty_words() -> None:
+    """Nor any point of its list, or row of its table; but for the fields of messages."""
+    long: list[str] = []
+    for number, text in re.findall(
+        r"^\*\*(\d+(?:\.\d+)+)\*\* (.*?)(?=^\*\*\d|^#|\Z)", page(), re.MULTILINE | re.DOTALL
+    ):
+        parts = re.split(r"\n\n|\n(?=- |\| )", text)
+        long += [f"{number}: {part}" for part in parts if len(re.findall(r"\S*\w\S*", part)) > 60]
+    assert [rule for rule in long if not rule.startswith("3.4.1: | 0 | HELLO ")] == []
+
+
+def test_the_index_names_the_page_of_every_section() -> None:
+    index = (ROOT / "docs" / "protocol" / "README.md").read_text()
+    rows = re.findall(r"^\| (?:\[[^\]]*\]\((.*?)\)|this page) \|.*\| (.*) \|$", index, re.MULTILINE)
+    named = {number: path or "README.md" for path, rules in rows for number in listed(rules)}
+    for path in PAGES:
+        for _, number, _ in HEADING.findall(path.read_text()):
+            assert named.get(number, named.get(number.partition(".")[0])) == path.name, number
+
+
 def test_numbers_of_rules_go_up_by_one_within_their_section() -> None:
     before: tuple[int, ...] = ()
     for number in RULE.findall(page()):
@@ -133,7 +169,7 @@ def test_citations_have_one_form() -> None:
 
 
 def test_schedules_that_the_page_names_are_there() -> None:
-    table = page().partition("## 11 ")[2].partition("\n## 12 ")[0]
+    table = (ROOT / "docs" / "protocol" / "failures.md").read_text()
     rows = re.findall(r"^\| (\d.*?) \| .* \| (.*?) \|$", table, re.MULTILINE)
     assert len(rows) > 50
     named = {name for _, names in rows for name in re.findall(r"`(\w+)`", names)}
@@ -142,13 +178,37 @@ def test_schedules_that_the_page_names_are_there() -> None:
     assert sorted(rules - numbers()) == []
 
 
+def test_tests_that_the_page_names_are_there() -> None:
+    written = {
+        name
+        for test in (ROOT / "tests").rglob("test_*.py")
+        if "node_modules" not in test.parts
+        for name in re.findall(r"def (test_\w+)\(", test.read_text())
+    }
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "protocol" / "failures.md").read_text()))
+    assert len(named) > 100
+    assert sorted(named - written) == []
+
+
+def test_every_rule_has_a_schedule_or_test_or_is_listed_as_one_that_has_none() -> None:
+    """One of a section stands for all of its rules where the table names the section. Who names one, takes it from the
+    list."""
+    text = (ROOT / "docs" / "protocol" / "failures.md").read_text()
+    tables, _, lists = text.partition("\n*Definitions*")
+    rows = re.findall(r"^\| (\d[^|]*) \|", tables, re.MULTILINE)
+    shown = {number for row in rows for number in re.findall(r"\d+(?:\.\d+)+", row)}
+    assert sorted(shown - numbers()) == []
+    rest = [rule for rule in RULE.findall(page()) if shown.isdisjoint((rule, ".".join(rule.split(".")[:2])))]
+    assert sorted(re.findall(r"\d+(?:\.\d+)+", lists)) == sorted(rest)
+
+
 def test_pictures_are_as_their_texts_say() -> None:
     folder = ROOT / "docs" / "diagrams"
     spec = importlib.util.spec_from_file_location("make", folder / "make.py")
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
     texts = sorted(folder.glob("*.txt"))
-    assert len(texts) == 5
+    assert len(texts) == 11
     for text in texts:
         assert text.with_suffix(".svg").read_text() == make.Picture(text.read_text()).svg(), text.name
         assert f"diagrams/{text.stem}.svg" in page()
