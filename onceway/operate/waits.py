@@ -113,6 +113,7 @@ PACES: Final = frozenset({
     "router/core/egress.py LONGEST_S",
     "router/core/ports.py NEVER_EXPIRES_S",
     "router/core/queue/assigning.py PACE_S",
+    "router/core/rejections.py EVERY_S",
     "router/core/subscription_directory.py LONGEST_S",
     "router/core/waiting.py TOLD_AFTER_S",
     "router/links/draining.py SPREAD_S",

@@ -137,7 +137,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_settled_waits_when_its_publisher_has_gone": ([(Feeds, "drop", drop_at_once)], "G4"),
     "queue_settled_waits_for_a_consumer_that_comes_back": ([(Feeds, "answer_later", say_nothing)], "G4"),
     "queue_given_back_while_its_router_is_dead": ([(QueueReception, "_return", say_nothing)], "G4"),
-    "queue_two_consumers_fail": ([(QueueDistribution, "_count_failures", lambda _, ranges: ranges)], "G4"),
+    "queue_two_consumers_fail": ([(QueueDistribution, "_count_failures", lambda _, entry, ranges: ranges)], "G4"),
     "queue_holder_is_away": ([(QueueDistribution, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Departed, "take_over", always([]))], "G2"),
     "queue_accepted_in_its_map_and_left": ([(Departed, "take_over", tell_only_of_what_is_bound_to_nothing)], "G2"),
