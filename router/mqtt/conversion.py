@@ -52,7 +52,7 @@ class Received(NamedTuple):
     expires_ms: int | None  # by the clock of its publisher; None: it does not say
     stamp: Stamp | None = None  # of one that is retained
     router: str = ""  # by whose clock it expires; empty: that is not known
-    publisher: object = None  # as its annotation names it
+    publisher: Any = None  # as its annotation names it
 
     def left(self, now_ms: int) -> Publish | None:
         """Returns it with what is left of its expiry at this time of its router's clock; None: it has expired
