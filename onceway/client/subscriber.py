@@ -94,7 +94,6 @@ class Subscriber:
         self._attached = False
         self._error: Exception | None = None
         self._closed = False
-        self._stopped = False  # it is a consumer of a queue that closes
         tracing = driver.tracing
         self._spans = None if tracing is None else tracing.subscriber(link.address, link.name)
         link.tells_settled = self._spans is not None
@@ -354,7 +353,7 @@ class Subscriber:
             if isinstance(event, Arrived):
                 self._runs.append(event)
                 self._waiting += len(event.tags)
-                if self._stopped:
+                if self._link.stopped:
                     self._driver.loop.call_soon(self._give_back)
                 continue
             if isinstance(event, Settled):
@@ -402,8 +401,8 @@ class Subscriber:
         """Begins to leave: says what is decided, and takes nothing more."""
         self._flush(now_s())
         if closed and not self._closed and self._error is None:
-            self._stopped = self._link.stop()
-            if self._stopped:
+            self._link.stop()
+            if self._link.stopped:
                 self._give_back()
 
     def _give_back(self) -> None:
@@ -428,7 +427,7 @@ class Subscriber:
         """Whether something is still under way for which it waits before it leaves."""
         if self._closed or self._error is not None:
             return False
-        return self._link.deciding > 0 or (self._stopped and self._link.owes)
+        return self._link.deciding > 0 or self._link.owes
 
     async def _leave(self, closed: bool, bound_s: float | None = 0.0) -> None:
         if self._closed:

@@ -85,9 +85,14 @@ class SubscriberLink(ClientLink):
 
     @property
     def owes(self) -> bool:
-        """A consumer of a queue has decided something that is not settled: if it closes now, only its router knows
+        """It has stopped, and has decided something that is not settled: if it closes now, only its router knows
         (protocol 15.8)."""
-        return self._competes and bool(self.holdings.accepted or self.holdings.outcomes)
+        return self.stopped and bool(self.holdings.accepted or self.holdings.outcomes)
+
+    @property
+    def stopped(self) -> bool:
+        """It is a consumer of a queue that gives no credit any more."""
+        return self._window.stopped
 
     @property
     def held(self) -> int:
@@ -149,12 +154,11 @@ class SubscriberLink(ClientLink):
             for low, high, _ in told:
                 self._forget(low, high)
 
-    def stop(self) -> bool:
-        """Takes back the credit of a consumer of a queue: others get what comes next. Returns whether it is one."""
+    def stop(self) -> None:
+        """Takes back the credit, if it is a consumer of a queue: others get what comes next."""
         if self._competes:
             self._window.stopped = self.tells_settled = True
             self._give_credit()
-        return self._competes
 
     # -- what comes
 
