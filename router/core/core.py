@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from router.config import Life, RouterConfig, kinds_of
+from router.config import Life, RouterConfig
 from router.core import messages as m
 from router.core.address import Address
 from router.core.agenda import INF
@@ -259,8 +259,7 @@ class Core(BaseCore):
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
         self.roll_call.look()
-        unknown = self.kinds.unknown(kinds_of(config.reachable))
-        begun_anew = self.kinds.reconfigure()
+        begun_anew, unknown = self.kinds.reconfigure()
         for address in list(self.addresses.values()):
             address.reconfigured()
         self.startup.reconfigure(former, digest, begun_anew, unknown)

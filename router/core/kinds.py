@@ -247,14 +247,15 @@ class Kinds:
             return changed
         return [e for e in changed if any(is_queue(each, e) != is_queue(own, e) for each in self._others.values())]
 
-    def reconfigure(self) -> list[str]:
+    def reconfigure(self) -> tuple[list[str], list[str]]:
         """This router's file has changed. Where that changes what an address is, the router begins anew
-        (protocol 16.13.4). Returns the addresses that it has forgotten."""
+        (protocol 16.13.4). Returns the addresses that it has forgotten, and the entries that are `unknown`."""
         core, table = self.core, kinds_of(self.core.config.reachable)
         if table == self.own:
             self._tidy()
-            return []
+            return [], []
         assert not self._in_use(table), "an address that is in use cannot become another one"
+        unknown = self.unknown(table)
         changing = self._changing(table)
         for address in changing:
             core.forget(address)
@@ -264,7 +265,7 @@ class Kinds:
         self._changes.append(_Change(former, core.now, version, others))
         self._others = {each: self._others.get(each, former) for each in core.members.peers}
         self._tidy()
-        return [each.name for each in changing]
+        return [each.name for each in changing], unknown
 
     def check_invariants(self) -> None:
         up = self.core.members.up

@@ -82,16 +82,15 @@ class RecoveryTimes:
         """Returns when the next entry is recovered at the latest."""
         return min(map(self.at, self.pending), default=float("inf"))
 
-    def doubt(self, until: float) -> None:
-        """What is recovered may be out of date. It is recovered again then, at the latest (protocol 4.6)."""
-        self._doubted |= dict.fromkeys(self.recovered, until)
-        self.recovered.clear()
+    def doubt(self, until: Mapping[str, float]) -> None:
+        """What was recovered of these entries may be out of date. Each is recovered again then, at the latest
+        (protocol 4.6)."""
+        self._doubted |= until
+        self.recovered.difference_update(until)
 
     def begin_anew(self, matches: Iterable[str], now: float) -> None:
         """These entries are no longer recovered, as if the router had booted now (protocol 16.13.7)."""
-        for match in matches:
-            self.recovered.discard(match)
-            self._doubted[match] = now + self._longest_s[match]
+        self.doubt({match: now + self._longest_s[match] for match in matches})
 
     def recover(self, entries: Iterable[AddressConfig]) -> bool:
         """These are recovered now. Says whether any of them was not before."""

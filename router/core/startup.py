@@ -111,7 +111,8 @@ class Startup:
         if not core.members.up or not self.times.recovered:
             return
         core.members.doubt_hellos()
-        self.times.doubt(now + core.config.dead_after_s + core.config.discovery_s)
+        until = now + core.config.dead_after_s + core.config.discovery_s
+        self.times.doubt(dict.fromkeys(self.times.recovered, until))
         core.agenda.due(self.times.next_at())
         self._update_established()
         self._tell_all()
