@@ -25,7 +25,7 @@ from router.policies import Direction, Identity
 if TYPE_CHECKING:
     from router.border import Border
     from router.core.core import Core
-    from router.mqtt.conversion import Received, Stamp
+    from router.mqtt.conversion import Stamp
     from router.reporting import Log
 
 ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
@@ -325,8 +325,8 @@ class BaseMqtt:
         """Returns how many messages have been entered as retained."""
         raise NotImplementedError
 
-    def is_covered(self, message: Received, filters: Filters) -> bool:
-        """Returns whether a session gets a message as what is retained, and not once more."""
+    def is_covered(self, topic: str, stamp: Stamp, filters: Filters) -> bool:
+        """Returns whether a session gets the message of this stamp as what is retained, and not once more."""
         raise NotImplementedError
 
     def to_flush(self, port: Any) -> None:

@@ -35,7 +35,7 @@ from router.core.ports import (
     Waiting,
 )
 from router.mqtt.base import BaseMqtt, BaseSession
-from router.mqtt.conversion import Received, Stamp, stamp_of
+from router.mqtt.conversion import Stamp, stamp_of
 from router.mqtt.filters import Filter, Filters, Match
 from router.mqtt.outgoing import Outgoing, Receiver
 from router.mqtt.subscriber import for_client
@@ -235,13 +235,13 @@ class RetainedMessages:
         elif self.address:
             self._waiting.setdefault(session, {})[one.options.topic_filter] = one
 
-    def covers(self, message: Received, filters: Filters) -> bool:
-        """Whether all filters of a session that match a message get it, or a later one of its topic, as what was
-        retained when they were subscribed."""
-        kept = self.table.topics.get(message.publish.topic) if message.stamp is not None else None
-        if kept is None or message.stamp is None or kept.stamp < message.stamp:
+    def covers(self, topic: str, stamp: Stamp, filters: Filters) -> bool:
+        """Whether all filters of a session that match the message of this stamp get it, or a later one of its topic, as
+        what was retained when they were subscribed."""
+        kept = self.table.topics.get(topic)
+        if kept is None or kept.stamp < stamp:
             return False
-        return all(kept.number <= one.sees for one in filters.matching(kept.topic))
+        return all(kept.number <= one.sees for one in filters.matching(topic))
 
     def forget(self, session: BaseSession) -> None:
         """It is over, or at another router."""

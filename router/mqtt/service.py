@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mqtt import Connect, Reason
 from router.mqtt.base import REFUSED, SESSIONS, BaseMqtt, BaseSession, Host, topics_of
 from router.mqtt.connection import Authenticate, MqttConnection
-from router.mqtt.conversion import Received
+from router.mqtt.conversion import Stamp
 from router.mqtt.filters import Filter, Filters
 from router.mqtt.holding import SESSION, octets_of_will
 from router.mqtt.lease import NAME
@@ -279,8 +279,8 @@ class Mqtt(BaseMqtt):
     def entered(self) -> int:
         return self.retained.entered
 
-    def is_covered(self, message: Received, filters: Filters) -> bool:
-        return self.retained.covers(message, filters)
+    def is_covered(self, topic: str, stamp: Stamp, filters: Filters) -> bool:
+        return self.retained.covers(topic, stamp, filters)
 
     def forget(self, session: BaseSession) -> None:
         self.retained.forget(session)

@@ -93,7 +93,8 @@ class MqttSubscriber(Receiver):
             found = session.filters.match(message.publish.topic, message.publisher == session.filters.named)
         if publish is None or found is None:
             return Outcome.ACCEPTED
-        if message.stamp is not None and not self.shares and service.is_covered(message, session.filters):
+        stamp = message.stamp
+        if stamp is not None and not self.shares and service.is_covered(publish.topic, stamp, session.filters):
             return Outcome.ACCEPTED
         qos = 0 if settled else min(found.qos, message.most_qos)
         return for_client(publish, found, session), qos
