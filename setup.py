@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,7 @@ def set_up() -> None:
 
             def compiled(sources: list[str], **options: Any) -> list[str]:
                 with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                    return [
-                        made for each in pool.map(lambda source: one([source], **options), sources) for made in each
-                    ]
+                    return list(chain.from_iterable(pool.map(lambda source: one([source], **options), sources)))
 
             self.compiler.compile = compiled
             super().build_extensions()
