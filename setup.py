@@ -2,8 +2,9 @@
 and what carries their bytes. Elsewhere, and for editable installs, the sources are taken as they are.
 
 It is the backend that pyproject.toml names (PEP 517), and the `setup.py` that setuptools runs for it.
-ONCEWAY_COMPILED=0 compiles nothing; with ONCEWAY_COMPILED=1 it is an error where nothing can be compiled. All else
-about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
+ONCEWAY_COMPILED=0 compiles nothing; with ONCEWAY_COMPILED=1 it is an error where nothing can be compiled.
+ONCEWAY_OPTIMIZATION=0 takes half of the time, for tests. All else about the distribution is in pyproject.toml;
+docs/decisions/compiled.md says why, and what stays interpreted.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def set_up() -> None:
             super().build_extensions()
 
     # a file for each module: gcc would take gigabytes for one of them all
-    extensions = mypycify([*OPTIONS, *modules()], opt_level="2", debug_level="0", multi_file=True)
+    level = os.environ.get("ONCEWAY_OPTIMIZATION", "2")
+    extensions = mypycify([*OPTIONS, *modules()], opt_level=level, debug_level="0", multi_file=True)
     setup(ext_modules=extensions, cmdclass={"build_ext": SideBySide})
 
 

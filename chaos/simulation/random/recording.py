@@ -74,6 +74,7 @@ NOT_RECORDED = {
     "removed_and_back_before_all_know": "its subscriber is turned away, and comes back by hand",
     "closed_and_back": "its declared subscriber leaves and comes back by hand",
     "undeclared_where_the_set_is_closed": "its subscriber stays refused",
+    "no_acknowledgement_though_there_is_a_path": "what a router says is lost by hand, but heartbeats",
     "accepted_by_one_who_has_left": "its only subscriber leaves, and what others would send waits",
     "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
     "known_by_a_hello_of_the_attach_itself": "all routers die in it, and nobody is left who could be told of a loss",
