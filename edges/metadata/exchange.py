@@ -123,6 +123,7 @@ class LocalPublishers:
         self._answering: list[Any] = []
         self._untold: Iterator[str] | None = None
         self._join_at: int | None = None
+        self._ended = False
         self.join()
 
     def __len__(self) -> int:
@@ -225,18 +226,19 @@ class LocalPublishers:
     @property
     def telling(self) -> bool:
         """Whether somebody asked who is not among `told` yet."""
-        return bool(self._asked or self._answering)
+        return bool(self._asked or self._answering) and not self._ended
 
     def leave(self) -> None:
-        """This edge ends."""
+        """This edge ends. Nothing is said behind that: it would come from an edge that nobody knows (`Lost`)."""
         self._say(_HEADERS[LEFT])
+        self._ended = True
 
     def message(self, now: float) -> Outgoing | None:
         """The next message to publish. None: there is nothing to say yet; at the latest `ALIVE_S` from now there is."""
         self._say_gone()
         self._tell()
         if not self._items:
-            if now - self._said_at < ALIVE_S and not self._answering:
+            if self._ended or (now - self._said_at < ALIVE_S and not self._answering):
                 return None
             self._say(_HEADERS[ALIVE])
         self._said_at = now
@@ -256,6 +258,8 @@ class LocalPublishers:
         return Outgoing(b"".join(parts), joins, told)
 
     def _say(self, item: bytes) -> None:
+        if self._ended:
+            return
         self._items.append(item)
         self._said += 1
         self.waiting_bytes += len(item)

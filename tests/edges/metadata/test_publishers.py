@@ -222,6 +222,22 @@ def test_publishers_of_an_edge_that_leaves_go_in_parts() -> None:
     assert max(gone) < 100
 
 
+def test_an_edge_that_has_left_says_nothing_more() -> None:
+    local, network = LocalPublishers("e", 1, lambda: 1), NetworkPublishers("f", 1, 0.0)
+    network.joined = True
+    known: dict[str, None] = {}
+    local.publish(known, "p", {"a": "b"}, b"\xc0")
+    local.leave()
+    said = [body_of(local, 0.0)]
+    local.disconnected(known)
+    local.tell("asker")
+    for now in (0.0, ALIVE_S):
+        assert local.message(now) is None
+    assert not local.waits
+    assert not local.telling
+    assert not any(isinstance(output, Lost) for output in network.receive(said[0], 0.0))
+
+
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\U0001f41d"])
 def test_all_metadata_of_a_publisher_have_room_in_one_message(character: str) -> None:
     local = LocalPublishers("e", 1, lambda: 1, most=100_000)
