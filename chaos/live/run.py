@@ -29,6 +29,7 @@ from chaos.live.processes import Client, Network, Router, check_clients
 from chaos.live.schedule import SETTLE, Publisher, Schedule
 from interrouter.neighbours import dials
 from onceway import topology as topologies
+from onceway.client.protocol.contact import margin_s
 from onceway.demo.secure import Secure
 from onceway.errors import OncewayError, UsageError
 from onceway.topology import Topology
@@ -160,10 +161,10 @@ class Run:
         for what in schedule.clients:
             one: dict[str, Any] = {"name": what.name, "client": what.client, "guarantee": SETTLE[what.settle]}
             if isinstance(what, Publisher):
-                publishers.append({**one, "timeout_s": address.publisher_expires_s})
+                publishers.append({**one, "timeout_s": _counted_s(address.publisher_expires_s)})
             else:
                 ordered = what.client != "queue"
-                timeout_s = address.subscription_timeout_s
+                timeout_s = _counted_s(address.subscription_timeout_s)
                 subscribers.append({**one, "deduplicates": True, "ordered": ordered, "timeout_s": timeout_s})
         self._history.write(
             "run",
@@ -313,6 +314,11 @@ class Run:
         if self._namespaces is not None:
             self._namespaces.close()
         self._history.close()
+
+
+def _counted_s(timeout_s: float) -> float:
+    """From when on a client may say by itself that it was away for too long (protocol 15.6)."""
+    return timeout_s - margin_s(timeout_s)
 
 
 def _place(router: Router, client: str) -> str:

@@ -25,6 +25,7 @@ from uuid import uuid4
 from chaos.judge.history import Writer
 from chaos.live.clients.options import body, read_body, say, shown
 from chaos.live.ports import free_port
+from onceway.base.logs import Options, configure
 from onceway.base.loop import run as run_loop
 from onceway.host.parent import die_with
 
@@ -46,6 +47,7 @@ Got = Callable[[bytes | str], None]
 
 
 def run(args: SimpleNamespace, history: Writer) -> None:
+    configure(Options())
     run_loop(publish(args, history) if args.what == "publish" else subscribe(args, history))
 
 
