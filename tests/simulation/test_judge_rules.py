@@ -107,16 +107,35 @@ def test_what_was_accepted_before_a_subscription_began_is_no_cause_to_tell_it_of
     tell_of_a_gap(checker, cause=False)
 
 
-@pytest.mark.parametrize(("after_s", "cause"), [(0.4, False), (4.6, True)])
-def test_session_that_took_long_to_be_up_makes_subscriptions_seem_older(after_s: float, cause: bool) -> None:
-    """Seed 4450014772 of silent: routers count a subscription's life back from when they began the session."""
+@pytest.mark.parametrize(("after_s", "dead_after_s", "cause"), [(0.4, 3.0, False), (4.6, 3.0, True), (4.6, 1.0, False)])
+def test_session_that_took_long_to_be_up_makes_subscriptions_seem_older(
+    after_s: float, dead_after_s: float, cause: bool
+) -> None:
+    """Seed 4450014772 of silent: routers count a subscription's life back from when they began the session. Seed
+    4499727820: which is longer where they are silent for longer."""
     checker = subscribed()
+    checker.dead_after_s = dead_after_s
     checker.told_accepted(M0, ("A", 1))
     checker.clock = lambda: 2.0
     checker.subscriber_told("s0")
     checker.confirmed("s0")
     checker.was_up(after_s)
     tell_of_a_gap(checker, cause=cause)
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_router_that_died_before_a_subscription_began_is_gone_since_where_its_end_was_read_later(unread: bool) -> None:
+    """Seed 4499739183 of long-apart: the wait for s0 is over at once, and then A reads that its session with B is
+    over (protocol 7.3.4)."""
+    checker = Checker(strict=False, may_be_decided=lambda mid: False)
+    checker.died(("B", 1), ["A"])
+    if not unread:
+        checker.parted("A", "B")
+    checker.new_link("s0")
+    checker.parted("A", "B")
+    checker.confirmed("s0")
+    checker.attached("s0", 0.0, 0.0)
+    tell_of_a_gap(checker, cause=unread)
 
 
 @pytest.mark.parametrize(("together", "attaches"), [(False, 2), (False, 1), (True, 2)])

@@ -112,6 +112,8 @@ class Checker:
     began: dict[tuple[str, int], int] = field(default_factory=dict)
     """Routers that have restarted, with their incarnations, numbered in order. Others were there from the start."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
+    unread: list[set[str]] = field(default_factory=list)
+    """For each death, the routers that are still to read that their session with that router is over."""
     hears_of_deaths: bool = True
     beside_old: bool = False
     """Some routers are of the version before: these do not say which subscriptions have stayed (protocol 4.2)."""
@@ -121,6 +123,7 @@ class Checker:
     lag_s: float = 0.1
     """Routers count a subscription's age from earlier than it began: from the beginning of a session. The longest that
     one has taken to be up."""
+    dead_after_s: float = DEAD_AFTER_S
     together: Callable[[], bool] = always
     """Whether every router is there, and in session with every other."""
     sees_all: Callable[[str], bool] = always
@@ -204,12 +207,28 @@ class Checker:
     def started(self, router: tuple[str, int]) -> None:
         self.began[router] = len(self.began) + 1
 
-    def died(self, router: tuple[str, int]) -> None:
+    def died(self, router: tuple[str, int], unread: Iterable[str] = ()) -> None:
+        """unread: the routers that count it among those that are there."""
+        for others in self.unread:
+            others.discard(router[0])
         self.deaths.append(router)
+        self.unread.append(set(unread))
+
+    def parted(self, router: str, peer: str) -> None:
+        """`router` has read that its session with `peer` is over."""
+        self.partings += 1
+        for (name, _), others in zip(self.deaths, self.unread, strict=True):
+            if name == peer:
+                others.discard(router)
+
+    def read(self) -> int:
+        """How many of the deaths no router is still to read of: the others come later for a subscription that begins
+        now, as far as routers can know."""
+        return next((count for count, others in enumerate(self.unread) if others), len(self.deaths))
 
     def was_up(self, after_s: float) -> None:
         """A session between routers is up, so long after it was begun: no longer than peers stay silent."""
-        self.lag_s = max(self.lag_s, min(after_s, DEAD_AFTER_S))
+        self.lag_s = max(self.lag_s, min(after_s, self.dead_after_s))
 
     # what a subscriber's application knows
     def attached(self, name: str, now: float, granted_s: float) -> None:
@@ -227,7 +246,7 @@ class Checker:
         if name in self.declared and name in self.current:
             return
         since = -math.inf if name in self.without_born else self.ended.get(name, -math.inf)
-        life = Life(name, deaths=self.before.get(name, len(self.deaths)), since=since)
+        life = Life(name, deaths=self.before.get(name, self.read()), since=since)
         _, saw_all = self.links.get(name, (0, True))
         life.whole = saw_all and self.together()
         if name not in self.without_born:
@@ -367,7 +386,7 @@ class Checker:
         if name in self.links:
             self.unanswered.setdefault(name, self.links[name])
         self.links[name] = (self.partings, self.sees_all(name))
-        self.before[name] = len(self.deaths)
+        self.before[name] = self.read()
 
     def returns_late(self, name: str, partings: int) -> None:
         """It attaches, and has been away for longer than it is waited for. partings: as it went."""

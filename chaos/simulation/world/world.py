@@ -24,6 +24,7 @@ from typing import Any
 
 from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.clients import UNIQUE, Client
+from chaos.simulation.world.dials import DEAD_AFTER_S
 from chaos.simulation.world.pipes import Pipe
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
@@ -79,6 +80,7 @@ class World(Routers):
         self.checker = Checker(strict)
         if address is not None and address.type == "queue":
             self.checker = QueueChecker(strict, consumers=len(subscribers), ordered=not address.priority)
+        self.checker.dead_after_s = config.get("dead_after_s", DEAD_AFTER_S)
         self.high: int | None = None
         """Bytes that a client may leave unread before its router is told to pause; None: any number."""
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}
@@ -215,10 +217,18 @@ class World(Routers):
     def was_up(self, after_s: float) -> None:
         self.checker.was_up(after_s)
 
+    def counts(self, name: str) -> list[str]:
+        """The routers to which this one is there, or will be when they read on."""
+        sites = [(other, site) for other, site in self.sites.items() if site is not None and other != name]
+        return [
+            other for other, site in sites
+            if name in site.router.core.members.up or any(isinstance(one, PeerUp) for one in site.inbox[name])
+        ]  # fmt: skip
+
     def do_crash(self, name: str) -> None:
         site = self.site(name)
         self.sites[name] = self.to_read = None
-        self.checker.died((name, site.incarnation))
+        self.checker.died((name, site.incarnation), self.counts(name))
         for subscriber in self.subscribers:
             if name in subscriber.closed_at and isinstance(self.checker, QueueChecker):
                 self.checker.went(subscriber.name)  # protocol 14, "Consumers that close too soon"
@@ -236,7 +246,7 @@ class World(Routers):
         super().do_declare(name, subscribers, others)
 
     def do_down(self, x: str, y: str) -> None:
-        self.checker.partings += 1
+        self.checker.parted(x, y)
         super().do_down(x, y)
 
     def do_giveup(self, name: str, subscriber: str) -> None:
