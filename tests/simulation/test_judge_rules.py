@@ -123,6 +123,21 @@ def test_session_that_took_long_to_be_up_makes_subscriptions_seem_older(
     tell_of_a_gap(checker, cause=cause)
 
 
+@pytest.mark.parametrize("connected_at", [0.5, 1.5])
+def test_what_is_accepted_between_an_attach_and_its_answer_is_accepted_without_the_one_before(
+    connected_at: float,
+) -> None:
+    """Seed 4499741285 of ours-apart: its client finds by itself that it was away for too long, and its next
+    subscription is there before it says so."""
+    checker = subscribed()
+    checker.clock = lambda: 1.0
+    checker.told_accepted(M0, ("B", 1))
+    checker.clock = lambda: 2.0
+    checker.subscriber_told("s0", counted=connected_at)
+    checker.confirmed("s0")
+    tell_of_a_gap(checker, cause=connected_at < 1.0)
+
+
 @pytest.mark.parametrize("unread", [True, False])
 def test_router_that_died_before_a_subscription_began_is_gone_since_where_its_end_was_read_later(unread: bool) -> None:
     """Seed 4499739183 of long-apart: the wait for s0 is over at once, and then A reads that its session with B is

@@ -257,12 +257,15 @@ class Checker:
     def closed(self, name: str) -> None:
         self._end(name, "closed")
 
-    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: bool = False) -> None:
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: float | None = None) -> None:
         """Its subscription was interrupted (broken, or an unseen mark). unsure: what it has accepted, while routers may
-        not know that. counted: its own client says so, as it was away for too long, and no router may know that."""
+        not know that. counted: its own client says so, as it was away for too long, and no router may know that; it has
+        connected then, and routers count the next subscription from its attach."""
         life = self.current.get(name)
-        cause = life is None or counted or name in self.declared or self._has_cause(life, {*unsure})
+        cause = life is None or counted is not None or name in self.declared or self._has_cause(life, {*unsure})
         self._end(name, "told")
+        if counted is not None:
+            self.ended[name] = min(counted, self.ended.get(name, counted))
         self.unanswered.pop(name, None)
         self.told.append((name, "interrupted"))
         bounded = self.within_bounds and life is not None and life.whole

@@ -121,7 +121,7 @@ class QueueChecker(Checker):
                     raise Violation(f"G2 {name} gets {mid}, which {other} {what}")
                 self.twice.append((mid, name, self.current.get(name), other, life, len(self.deaths)))
 
-    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: bool = False) -> None:
+    def subscriber_told(self, name: str, unsure: Iterable[Mid] = (), counted: float | None = None) -> None:
         super().subscriber_told(name, unsure, counted)
         self.let_go(name)
 

@@ -65,6 +65,7 @@ class RealClient(Client, Listener):
         self.forgotten = False  # an earlier life is forgotten, but its frames may still be read
         self.place = ("", 0)  # the router that it talks to, or talked to last
         self.suspended = False
+        self.connected_at = 0.0
 
     @property
     def may_read_earlier_life(self) -> bool:
@@ -134,7 +135,7 @@ class RealClient(Client, Listener):
             self.begin()
         assert self.endpoint is not None
         self.forgotten = self.forgotten and not self.nothing_is_unread(pipe)
-        self.pipe, self.state = pipe, "wait"
+        self.pipe, self.state, self.connected_at = pipe, "wait", self.world.now
         self.place = (pipe.router, pipe.incarnation)
         self.endpoint.connect(settings_of(self.identity, self.frame), self.world.now)
         self.conn = self.endpoint.connection
