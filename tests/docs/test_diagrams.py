@@ -133,6 +133,7 @@ def kind_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DIAGRAMS.glob("*.txt")))
 def test_what_is_drawn_happens_so(name: str) -> None:
+    """Protocol 4.2.1, 4.2.2, 4.4.7, 5.5.6, 6.3.2, 6.6.5, 7.3.11, 7.4.1, 16.3.1, 16.3.3, 16.5.2."""
     if name in BY_OTHERS:
         return
     play, lanes = PLAYED[name]

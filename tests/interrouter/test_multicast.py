@@ -40,6 +40,7 @@ def converged(shape: str) -> Net:
     ],
 )
 def test_one_copy_goes_over_each_trunk(shape: str, source: str, others: str, links: str) -> None:
+    """Protocol 3.1.4."""
     net = converged(shape)
     net.send(source, others, BODY)
     net.run(0.1)

@@ -75,6 +75,7 @@ def test_a_link_silent_in_one_direction_is_given_up_by_both_after_dead_after() -
 
 
 def test_reset_ends_the_session_for_both_and_a_new_one_follows() -> None:
+    """Protocol 3.2.2."""
     net = Net("abc", LINE, amqp=False)
     net.run_until(net.converged)
     net.send("c", "a", b"before")
@@ -87,6 +88,7 @@ def test_reset_ends_the_session_for_both_and_a_new_one_follows() -> None:
 
 
 def test_a_packet_of_an_old_session_is_not_read_in_the_new_one() -> None:
+    """Protocol 3.2.3."""
     net = Net("ab", ["ab"], amqp=False)
     net.run_until(net.converged)
     trunk = net.trunk("a", "b")
@@ -128,6 +130,7 @@ def exchange(*trunks: object) -> None:
 
 
 def test_events_are_handed_out_only_up_to_the_next_session() -> None:
+    """Protocol 3.2.4."""
     a, b = pair()
     ends = (a.connect(0.0, neighbour="b"), b.connect(0.0, neighbour=None))
     exchange(*ends)
@@ -160,6 +163,7 @@ def test_reset_drops_what_was_not_taken_yet() -> None:
 
 
 def test_a_message_to_nobody_who_is_up_is_dropped() -> None:
+    """Protocol 3.2.5."""
     a, _ = pair()
     a.send(("b", "nobody"), b"x")
     a.flush(0.0)

@@ -154,6 +154,7 @@ def test_the_fragments_of_a_message_share_its_bytes() -> None:
 
 
 def test_any_losses_and_delays_end_in_everything_once_and_in_order() -> None:
+    """Protocol 3.1.2."""
     for seed in range(200):
         rng = random.Random(seed)
         out, incoming = OutgoingStream(rng.choice([10, 500, 100_000])), IncomingStream()

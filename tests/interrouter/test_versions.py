@@ -61,6 +61,7 @@ def test_one_router_after_the_other_is_upgraded() -> None:
 
 
 def test_a_session_that_begins_anew_keeps_the_version_and_takes_a_larger_number() -> None:
+    """Protocol 3.2.1."""
     net = Net("ab", ["ab"], versions={"b": BEFORE})
     net.run_until(net.converged)
     for _ in range(3):

@@ -139,7 +139,7 @@ def test_messages_that_are_sent_settled_arrive(clients: Clients) -> None:
 
 @pytest.mark.parametrize("waits", [False, True], ids=["one router", "another has to answer"])
 def test_what_is_sent_settled_just_before_a_close_arrives(clients: Clients, waits: bool) -> None:
-    """All is read at once, so that the core is not ready for the address when the link goes."""
+    """All is read at once, so that the core is not ready for the address when the link goes (protocol 6.9.3)."""
     here = clients.connect("s")
     here.receiver(source=Source("one"), credit=100)
     client = clients.connect("c")

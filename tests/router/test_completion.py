@@ -14,6 +14,7 @@ def mqtt_publisher(mesh: Mesh, router: str) -> PublisherEnd:
 
 
 def test_a_settlement_is_complete_when_every_router_that_got_a_copy_has_taken_it() -> None:
+    """Protocol 6.11.2."""
     mesh = Mesh("abc")
     for router in "bc":
         mesh.subscriber(router, "s" + router)
@@ -29,6 +30,7 @@ def test_a_settlement_is_complete_when_every_router_that_got_a_copy_has_taken_it
 
 
 def test_a_settlement_does_not_wait_for_a_router_whose_session_has_ended_nor_for_who_has_left() -> None:
+    """Protocol 6.11.3."""
     mesh = Mesh("abc")
     subscriber, other = mesh.subscriber("c"), mesh.subscriber("b", "other")
     publisher = mqtt_publisher(mesh, "a")

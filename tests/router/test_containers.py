@@ -12,6 +12,7 @@ def known(mesh: Mesh, router: str, container: str = "s") -> list[tuple[str, byte
 
 
 def test_every_router_knows_the_data_of_a_subscription() -> None:
+    """Protocol 7.10.1."""
     mesh = Mesh("abc")
     subscriber = mesh.subscriber("a", data=b"one")
     mesh.subscriber("a", "other")
@@ -21,6 +22,7 @@ def test_every_router_knows_the_data_of_a_subscription() -> None:
 
 
 def test_a_change_of_data_is_complete_when_every_router_in_session_has_it() -> None:
+    """Protocol 7.10.2."""
     mesh = Mesh("abc")
     subscriber = mesh.subscriber("a", data=b"one")
     done: list[int] = []
@@ -34,6 +36,7 @@ def test_a_change_of_data_is_complete_when_every_router_in_session_has_it() -> N
 
 
 def test_a_change_of_data_does_not_wait_for_a_router_that_has_gone() -> None:
+    """Protocol 7.10.2."""
     mesh = Mesh("abc")
     subscriber = mesh.subscriber("a")
     done: list[int] = []
@@ -64,6 +67,7 @@ def test_a_router_that_starts_learns_data_by_hello_and_a_later_one_by_join() -> 
 
 
 def test_data_of_an_earlier_attachment_change_nothing() -> None:
+    """Protocol 7.10.2."""
     mesh = Mesh("abc")
     subscriber = mesh.subscriber("a", data=b"one")
     done: list[int] = []

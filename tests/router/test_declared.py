@@ -73,6 +73,7 @@ def test_a_declared_subscription_is_there_before_anybody_attaches_and_stays() ->
 
 
 def test_files_that_differ_are_shown_with_both_digests() -> None:
+    """Protocol 4.5.6, 12.10."""
     mesh = Mesh("ab", address=LATER)
     assert of_all(mesh.cores["a"])["file_differences"] == []
     config = mesh.cores["b"].config

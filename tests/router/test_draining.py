@@ -85,6 +85,7 @@ def test_where_no_other_router_is_known_nothing_is_named(clients: Clients, core:
 
 
 def test_nobody_is_sent_to_a_router_that_is_drained_too(clients: Clients, core: Any) -> None:
+    """Protocol 8.8.2."""
     many = [clients.connect(f"c{n}") for n in range(3)]
     core.roll_call.draining["b"] = None
     drain(clients)
@@ -103,6 +104,7 @@ def test_nobody_is_sent_to_a_router_that_is_out_of_reach_by_then(clients: Client
 def test_nobody_leaves_before_the_publishers_of_other_routers_have_proved_themselves(
     clients: Clients, core: Any
 ) -> None:
+    """Protocol 8.8.3."""
     client = clients.connect()
     core.roll_call.proofs_missing = True
     drain(clients)
@@ -140,6 +142,7 @@ def draining(clients: Clients, core: Any, entry: SimpleNamespace) -> Drain:
 
 
 def test_a_router_stays_until_its_subscriptions_are_back_elsewhere(clients: Clients, core: Any) -> None:
+    """Protocol 8.8.4."""
     entry = SimpleNamespace(home="a")
     ended = draining(clients, core, entry)
     passes(clients, 0.5)

@@ -34,6 +34,7 @@ def clients_of(address: AddressConfig, wall_ms: list[int]) -> Clients:
 def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_place_of_being_sent(
     address: AddressConfig, settled: bool
 ) -> None:
+    """Protocol 6.4.8."""
     wall_ms = [NOW_MS]
     clients = clients_of(address, wall_ms)
     client = clients.connect("c")
@@ -127,6 +128,7 @@ def test_message_whose_header_cannot_be_read_has_no_ttl() -> None:
 
 
 def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_sent() -> None:
+    """Protocol 6.4.8."""
     mesh = Mesh("ab", address=TOPIC)
     subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
     publisher = mesh.publisher("a")

@@ -60,6 +60,7 @@ def subjects(subscriber: SubscriberEnd) -> list[str | None]:
 
 @pytest.mark.parametrize("there", ["a", "b"])
 def test_member_gets_what_its_filter_matches_and_the_publisher_waits_for_both(there: str) -> None:
+    """Protocol 16.12.2, 16.12.3."""
     mesh = Shared()
     other, member = mesh.subscriber("a"), mesh.member(there, accepts=False)
     publisher = mesh.publisher("a")
@@ -107,6 +108,7 @@ def test_without_members_the_topic_alone_counts() -> None:
 
 
 def test_what_comes_settled_goes_to_one_member_also_when_its_publisher_has_gone() -> None:
+    """Protocol 16.12.2, 16.12.3."""
     mesh = Shared()
     member = mesh.member("b", credit=0)
     publisher = mesh.publisher("a")

@@ -13,6 +13,7 @@ BODIES = [f"m{i}" for i in range(40)]
 
 
 def test_a_message_crosses_to_every_router_with_a_subscription_and_to_no_other() -> None:
+    """Protocol 6.1.4, 6.6.1, 6.6.2, 6.7.1."""
     mesh = Mesh("abcd")
     near, far, beside = mesh.subscriber("a", "s0"), mesh.subscriber("b", "s1"), mesh.subscriber("b", "s2")
     other = mesh.subscriber("c", "s3")
@@ -42,6 +43,7 @@ def test_a_log_goes_over_many_segments() -> None:
 
 
 def test_the_outgoing_tag_names_publisher_and_incarnation_and_is_at_most_32_bytes() -> None:
+    """Protocol 1.7."""
     mesh = Mesh("ab")
     subscribers = [mesh.subscriber("a", "s0"), mesh.subscriber("b", "s1")]
     publisher = mesh.publisher("a", incarnation=7, epoch=7)
@@ -70,6 +72,7 @@ def test_the_message_format_passes_through() -> None:
 
 
 def test_without_a_subscription_hold_gives_no_credit_until_one_comes() -> None:
+    """Protocol 6.10.2, 8.2.1."""
     mesh = Mesh("ab")
     publisher = mesh.publisher("a")
     assert publisher.window == (0, 0, "no subscribers")
@@ -87,6 +90,7 @@ def test_without_a_subscription_hold_gives_no_credit_until_one_comes() -> None:
 
 @pytest.mark.parametrize(("policy", "outcome"), [("accept", Outcome.ACCEPTED), ("release", Outcome.RELEASED)])
 def test_without_a_subscription_the_address_may_accept_or_release_at_once(policy: str, outcome: Outcome) -> None:
+    """Protocol 6.10.3, 6.10.4."""
     mesh = Mesh("ab", address=AddressConfig(no_subscribers=policy))  # type: ignore[arg-type]
     publisher = mesh.publisher("a")
     assert publisher.window[0] > 0
@@ -97,6 +101,7 @@ def test_without_a_subscription_the_address_may_accept_or_release_at_once(policy
 
 
 def test_release_gives_back_what_was_taken_when_the_last_subscription_leaves() -> None:
+    """Protocol 6.10.4."""
     mesh = Mesh("ab", address=AddressConfig(no_subscribers="release"))
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
@@ -112,6 +117,7 @@ def test_release_gives_back_what_was_taken_when_the_last_subscription_leaves() -
 
 
 def test_the_window_counts_messages_and_bytes_that_are_not_done() -> None:
+    """Protocol 6.8.1."""
     mesh = Mesh("ab", window_messages=10, window_bytes=100)
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
@@ -127,6 +133,7 @@ def test_the_window_counts_messages_and_bytes_that_are_not_done() -> None:
 
 
 def test_done_and_unsettled_records_fill_a_window_of_their_own() -> None:
+    """Protocol 6.8.2."""
     mesh = Mesh("ab", unsettled_window=5)
     mesh.subscriber("b")
     publisher = mesh.publisher("a")
@@ -139,6 +146,7 @@ def test_done_and_unsettled_records_fill_a_window_of_their_own() -> None:
 
 
 def test_at_the_memory_limit_nobody_gets_credit() -> None:
+    """Protocol 6.8.4."""
     mesh = Mesh("ab", memory_limit=100)
     subscriber = mesh.subscriber("b", accepts=False)
     one, two = mesh.publisher("a", "p0"), mesh.publisher("a", "p1")
@@ -152,6 +160,7 @@ def test_at_the_memory_limit_nobody_gets_credit() -> None:
 
 
 def test_remote_payload_is_counted_until_everybody_here_has_accepted_it() -> None:
+    """Protocol 9.5."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
@@ -168,6 +177,7 @@ def test_remote_payload_is_counted_until_everybody_here_has_accepted_it() -> Non
 
 
 def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_never_gets_it() -> None:
+    """Protocol 7.5.8, 9.6."""
     mesh = Mesh("ab", done_bytes=150)
     first = mesh.subscriber("a", "s0")
     publisher = mesh.publisher("a")
@@ -184,7 +194,8 @@ def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_nev
 
 
 def test_what_a_publisher_settles_as_it_leaves_is_settled_everywhere() -> None:
-    """In one read: its farewell makes positions void at every egress, so the settlements must have gone before."""
+    """In one read: its farewell makes positions void at every egress, so the settlements must have gone before
+    (protocol 3.3.4, 8.4.1)."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b")
     publisher = mesh.publisher("a")

@@ -114,6 +114,7 @@ def test_nothing_is_handed_over_before_the_keeper_has_its_identifier() -> None:
 
 
 def test_an_identifier_is_released_when_the_keeper_has_the_acceptance_and_before_the_publisher_settles() -> None:
+    """Protocol 7.9.6, 7.9.7."""
     mesh = Mesh("abc")
     end, publisher = attached(mesh, "a"), mesh.publisher("c")
     publisher.send("m0")
@@ -130,6 +131,7 @@ def test_an_identifier_is_released_when_the_keeper_has_the_acceptance_and_before
 
 
 def test_a_successor_sends_under_the_same_identifier_and_releases_what_was_accepted() -> None:
+    """Protocol 7.9.3."""
     mesh = Mesh("abc")
     end, publisher = attached(mesh, "a"), mesh.publisher("c")
     publisher.send("m0", "m1")
@@ -170,6 +172,7 @@ def test_messages_that_need_no_identifier_are_in_no_map() -> None:
 
 
 def test_messages_that_come_settled_are_in_no_map_and_keep_their_place() -> None:
+    """Protocol 7.9.6."""
     mesh = Mesh("ab")
     end, publisher = attached(mesh, "a"), mesh.publisher("b")
     mesh.held.add(("b", "a"))
@@ -182,6 +185,7 @@ def test_messages_that_come_settled_are_in_no_map_and_keep_their_place() -> None
 
 
 def test_another_keeper_gets_the_whole_map_first() -> None:
+    """Protocol 7.9.9."""
     mesh = Mesh("abc")
     end, publisher = attached(mesh, "a"), mesh.publisher("c")
     publisher.send("m0")
@@ -204,7 +208,7 @@ def test_a_router_without_another_keeps_the_maps_itself() -> None:
 
 
 def test_a_map_that_was_fetched_is_not_changed() -> None:
-    """The client is at c and has its map from b; then a KEEP of its former router, a, comes to b."""
+    """The client is at c and has its map from b; then a KEEP of its former router, a, comes to b (protocol 7.9.2)."""
     mesh = Mesh("abc")
     attached(mesh, "a")
     publisher = mesh.publisher("b")
@@ -220,7 +224,7 @@ def test_a_map_that_was_fetched_is_not_changed() -> None:
 
 
 def test_an_identifier_that_another_delivery_gets_is_the_former_ones_no_more() -> None:
-    """KEEP may not have told yet that the client has given it up."""
+    """KEEP may not have told yet that the client has given it up (protocol 7.9.6)."""
     kept = KeptMap((1, "a"))
     kept.change([(b"former", ACCEPTED, 7)], [])
     kept.change([(b"other", RECEIVED, 7)], [])

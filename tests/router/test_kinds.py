@@ -29,6 +29,7 @@ def test_the_first_entry_that_matches_says_what_an_address_is() -> None:
 
 
 def test_routers_without_queues_say_nothing_of_them() -> None:
+    """Protocol 16.13.1."""
     mesh = mesh_of_topics("a", joined=False)
     mesh.start("b")
     mesh.join("a", "b")
@@ -36,6 +37,7 @@ def test_routers_without_queues_say_nothing_of_them() -> None:
 
 
 def test_an_address_in_use_cannot_become_a_queue() -> None:
+    """Protocol 16.13.6."""
     mesh = mesh_of_topics()
     subscriber = mesh.subscriber("a")
     publisher = mesh.publisher("b")
@@ -53,6 +55,7 @@ def test_an_address_in_use_cannot_become_a_queue() -> None:
 
 
 def test_a_declared_subscription_that_never_attached_does_not_use_it() -> None:
+    """Protocol 16.13.6."""
     declared = replace(SHORT, match=TOPIC, subscriptions=(("s", "in"),))
     mesh = mesh_of_topics(addresses=(declared,))
     assert mesh.cores["a"].addresses[TOPIC].subscriptions.entries

@@ -41,6 +41,7 @@ def test_what_nobody_gets_is_held_back_until_it_is_asked_for() -> None:
 
 
 def test_it_waits_until_the_link_is_ready() -> None:
+    """Protocol 5.4.7, 5.4.8, 6.12.2."""
     network = mesh("ab")
     subscriber = network.subscriber("a", takes_parts=True)
     network.held.add(("b", "a"))
@@ -105,6 +106,7 @@ def test_clients_send_and_receive_parts() -> None:
 
 
 def test_of_a_client_with_a_limit_of_its_own_nothing_is_larger() -> None:
+    """Protocol 6.12.1."""
     clients = streaming(limits=Limits(max_message_size=5_000))
     subscriber, publisher = clients.connect("s"), clients.connect("p")
     subscriber.receiver(credit=5)
@@ -118,6 +120,7 @@ def test_of_a_client_with_a_limit_of_its_own_nothing_is_larger() -> None:
 
 
 def test_what_a_receiver_takes_bounds_also_what_is_larger_than_any_message_that_is_joined() -> None:
+    """Protocol 6.12.5."""
     clients = streaming(max_message_size=2_000)
     subscriber, publisher = clients.connect("s"), clients.connect("p")
     subscriber.receiver(credit=5, max_message_size=3_000)
@@ -195,6 +198,7 @@ def test_who_subscribes_at_least_once_gets_it_whole_also_when_it_joins_in_the_mi
 
 
 def test_at_an_address_of_mqtt_it_is_joined_and_bounded() -> None:
+    """Protocol 6.12.1."""
     clients = streaming(mqtt_topics=(("things", "orders"),), max_message_size=3_000)
     subscriber, publisher = clients.connect("s"), clients.connect("p")
     subscriber.receiver(credit=5)
@@ -231,6 +235,7 @@ def test_what_is_no_message_is_refused(parts: list[bytes], what: str) -> None:
 
 
 def test_the_session_is_held_back_and_let_go() -> None:
+    """Protocol 6.12.3."""
     clients = streaming(stream_share=4_000)
     subscriber, publisher = clients.connect("s", max_frame_size=512), clients.connect("p")
     receiver = subscriber.receiver(credit=5)

@@ -31,10 +31,12 @@ def credit_with(messages: int, size: int, *payload_sizes: int) -> Credit:
 def test_credit_is_what_the_messages_and_the_bytes_left_are_good_for(
     messages: int, size: int, payload_sizes: list[int], credit: int | None
 ) -> None:
+    """Protocol 6.8.3."""
     assert credit_with(messages, size, *payload_sizes).change(len(payload_sizes) if credit else 0) == credit
 
 
 def test_only_the_last_hundred_sizes_count() -> None:
+    """Protocol 6.8.3."""
     credit = credit_with(1_000, 8 << 20, 1 << 20)
     credit.sizes.observe([b"x"] * 99)
     assert credit.change(0) == 8
@@ -49,6 +51,7 @@ def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
 
 
 def test_a_little_more_credit_is_not_told_and_a_quarter_more_is() -> None:
+    """Protocol 6.8.5."""
     credit = credit_with(1_000, 8 << 20, 1)
     assert credit.change(1) == 1_000
     assert credit.change(200) is None  # 801 left
@@ -65,6 +68,7 @@ def test_credit_that_is_used_up_is_renewed_by_any_amount() -> None:
 
 
 def test_less_credit_is_told_at_once() -> None:
+    """Protocol 6.8.5."""
     credit = credit_with(1_000, 8 << 20, 1)
     assert credit.change(0) == 1_000
     credit.sizes.observe([bytes(1 << 20)])

@@ -46,6 +46,7 @@ def test_a_settled_link_gets_settled_deliveries(clients: Clients, core: Any) -> 
 
 
 def test_a_redelivery_says_so_in_its_header(clients: Clients, core: Any) -> None:
+    """Protocol 6.4.1."""
     client, link, port = attached(clients, core)
     port.redeliver(b"t", Message(b"x", header=Header(durable=True, delivery_count=3)).encode(), 0, 2)
     port.redeliver(b"v", BODY, 0, 0)
@@ -58,6 +59,7 @@ def test_a_redelivery_says_so_in_its_header(clients: Clients, core: Any) -> None
 
 
 def test_a_tag_comes_again_after_the_settlement_of_its_old_delivery(clients: Clients, core: Any) -> None:
+    """Protocol 6.4.1."""
     client, _link, port = attached(clients, core)
     first = deliver(port, 2)
     clients.exchange()
@@ -179,6 +181,7 @@ def test_states_become_outcomes(clients: Clients, core: Any, state: Any, settled
 
 
 def test_received_changes_nothing(clients: Clients, core: Any) -> None:
+    """Protocol 6.4.5."""
     _client, link, port = attached(clients, core)
     deliver(port, 1)
     clients.exchange()
@@ -200,6 +203,7 @@ def test_an_unknown_outcome_is_no_release_and_ends_the_link(clients: Clients, co
 
 
 def test_the_sources_default_outcome_stands_for_a_missing_state(clients: Clients, core: Any) -> None:
+    """Protocol 6.4.4."""
     _client, link, port = attached(clients, core, source=Source("orders", default_outcome=ACCEPTED))
     deliver(port, 1)
     clients.exchange()

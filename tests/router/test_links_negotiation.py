@@ -138,6 +138,7 @@ def test_an_epoch_leaves_room_for_later_ones() -> None:
 
 
 def test_an_incarnation_that_no_publisher_has_is_refused() -> None:
+    """Protocol 1.5."""
     error = refusal(sending(properties={Symbol("onceway:incarnation"): ULong(2**63)}))
     assert (error.condition, "onceway:incarnation" in error.description) == ("amqp:invalid-field", True)
 
@@ -165,6 +166,7 @@ def test_unique_tags_stand_in_place_of_a_map() -> None:
 
 
 def test_null_is_no_empty_map() -> None:
+    """Protocol 7.1.3."""
     assert read_publisher(sending(unsettled={}), "client", CONFIG)[0].unsettled == {}
     assert read_subscriber(receiving(unsettled={}), "client", CONFIG)[0].unsettled == {}
     assert read_subscriber(receiving(), "client", CONFIG)[0].unsettled is None

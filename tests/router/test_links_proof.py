@@ -69,7 +69,8 @@ def test_a_frame_read_later_than_proof_after_is_the_sign_of_life(clients: Client
 
 
 def test_a_frame_proves_nothing_of_who_brings_epochs_and_so_answers_echoes(clients: Clients, core: Any) -> None:
-    """It may have lain unread for longer than `proof_after`; an answer cannot be older than the echo."""
+    """It may have lain unread for longer than `proof_after`; an answer cannot be older than the echo (protocol
+    5.2.2)."""
     client, _ = plain_attach(clients, core, symbols(onceway_epoch=ULong(9)))
     clients.sleep(10.0)
     heartbeat(client)
@@ -77,6 +78,7 @@ def test_a_frame_proves_nothing_of_who_brings_epochs_and_so_answers_echoes(clien
 
 
 def test_a_stall_of_our_own_makes_old_frames_worthless(clients: Clients, core: Any) -> None:
+    """Protocol 5.2.5."""
     client, _ = plain_attach(clients, core)
     clients.stall(5.0)
     heartbeat(client)

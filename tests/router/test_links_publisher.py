@@ -21,6 +21,7 @@ from tests.router.links import BODY, MIB, Clients, send, symbols
 
 
 def test_a_publishers_attach_is_answered_with_modes_guarantee_term_and_an_empty_map(clients: Clients) -> None:
+    """Protocol 5.1.2."""
     client = clients.connect()
     answer = client.answered(client.sender())
     assert answer.target.address == "orders"
@@ -33,6 +34,7 @@ def test_a_publishers_attach_is_answered_with_modes_guarantee_term_and_an_empty_
 
 
 def test_the_answer_says_the_incarnation_where_it_is_fixed(clients: Clients, core: Any) -> None:
+    """Protocol 5.1.2."""
     core.answer_attaches = False
     client = clients.connect()
     link = client.sender()
@@ -42,6 +44,7 @@ def test_the_answer_says_the_incarnation_where_it_is_fixed(clients: Clients, cor
 
 
 def test_mode_first_is_at_least_once(clients: Clients, core: Any) -> None:
+    """Protocol 6.5.4, 6.5.5."""
     client = clients.connect()
     answer = client.answered(client.sender(rcv_settle_mode=RCV_FIRST))
     assert answer.properties["onceway:guarantee"] == "at-least-once"
@@ -71,6 +74,7 @@ def test_what_the_attach_brings_reaches_the_core(clients: Clients, core: Any) ->
 def test_a_refused_attach_has_a_null_target_and_a_closing_detach(
     clients: Clients, core: Any, attach: dict[str, Any], condition: str
 ) -> None:
+    """Protocol 5.3.1."""
     client = clients.connect()
     link = client.sender(**attach)
     assert client.answered(link).target is None
@@ -153,6 +157,7 @@ def test_a_run_of_transfers_reaches_the_core_as_one(clients: Clients, core: Any)
 
 
 def test_the_publishers_name_is_annotated_once_at_the_ingress(clients: Clients, core: Any) -> None:
+    """Protocol 6.1.5."""
     client = clients.connect("shop/7 ä")
     send(client, client.sender("till"))
     payload = core.named("transfers")[0][3][0]
@@ -161,6 +166,7 @@ def test_the_publishers_name_is_annotated_once_at_the_ingress(clients: Clients, 
 
 
 def test_a_message_of_another_format_is_not_touched(clients: Clients, core: Any) -> None:
+    """Protocol 6.1.5."""
     client = clients.connect()
     link = client.sender()
     link.send([b"1"], [b"whatever"], message_format=7)
@@ -170,6 +176,7 @@ def test_a_message_of_another_format_is_not_touched(clients: Clients, core: Any)
 
 
 def test_a_message_of_another_format_cannot_claim_another_publisher(clients: Clients, core: Any) -> None:
+    """Protocol 6.1.5."""
     client = clients.connect("mallory")
     link = client.sender("p")
     claims = Message("x", message_annotations={Symbol(names.PUBLISHER_ANNOTATION): "alice/p"}).encode()
@@ -192,6 +199,7 @@ def test_a_payload_that_is_no_message_detaches_after_what_came_before_it(clients
 
 
 def test_pre_settled_transfers_are_marked(clients: Clients, core: Any) -> None:
+    """Protocol 6.9.1."""
     client = clients.connect()
     link = client.sender(snd_settle_mode=SND_SETTLED)
     send(client, link, settled=True)
@@ -200,6 +208,7 @@ def test_pre_settled_transfers_are_marked(clients: Clients, core: Any) -> None:
 
 
 def test_resume_with_settled_names_a_tag_that_will_not_come_again(clients: Clients, core: Any) -> None:
+    """Protocol 6.6.4."""
     client = clients.connect()
     link = client.sender(unsettled={b"1": ACCEPTED})
     link.resume(b"1", settled=True)
@@ -209,6 +218,7 @@ def test_resume_with_settled_names_a_tag_that_will_not_come_again(clients: Clien
 
 
 def test_resume_with_a_payload_is_a_repeat(clients: Clients, core: Any) -> None:
+    """Protocol 6.1.6."""
     client = clients.connect()
     link = client.sender(unsettled={b"1": None})
     link.resume(b"1", payload=BODY)
@@ -217,6 +227,7 @@ def test_resume_with_a_payload_is_a_repeat(clients: Clients, core: Any) -> None:
 
 
 def test_resume_with_neither_detaches(clients: Clients, core: Any) -> None:
+    """Protocol 6.1.6."""
     client = clients.connect()
     link = client.sender(unsettled={b"1": None})
     link.resume(b"1")

@@ -16,6 +16,7 @@ from tests.router.links import BODY, MIB, Clients, NotingCore, make, send
 
 
 def test_credit_is_granted_at_once_and_echo_asked_for(clients: Clients) -> None:
+    """Protocol 5.1.4."""
     client = clients.connect()
     link = client.sender()
     assert link.credit == 64
@@ -47,6 +48,7 @@ def test_credit_follows_the_sizes_that_come(clients: Clients, core: Any) -> None
 
 
 def test_transfers_that_cross_a_withdrawal_of_credit_are_taken(clients: Clients, core: Any) -> None:
+    """Protocol 6.8.5."""
     client = clients.connect()
     link = client.sender()
     link.send([b"1", b"2"], [BODY, BODY])
@@ -75,6 +77,7 @@ def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients,
 
 
 def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: Clients, core: Any) -> None:
+    """Protocol 6.8.4."""
     client = clients.connect()
     client.sender()
     core.memory.payload_bytes = clients.router.config.memory_limit + 1
@@ -87,6 +90,7 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
 
 
 def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
+    """Protocol 6.8.4."""
     client = clients.connect()
     link = client.sender()
     core.memory.payload_bytes = 2 * clients.router.config.memory_limit
@@ -122,6 +126,7 @@ def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytes
 
 
 def test_why_it_waits_is_told_in_a_flow_that_changes_no_credit(clients: Clients, core: Any) -> None:
+    """Protocol 6.8.7."""
     client = clients.connect()
     link = client.sender()
     port = core.publishers[0]

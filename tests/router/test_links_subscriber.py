@@ -18,6 +18,7 @@ from tests.router.links import BODY, Clients, attached, symbols
 
 
 def test_an_answer_says_what_was_granted(clients: Clients, core: Any) -> None:
+    """Protocol 7.6.7."""
     core.answer_attaches = False
     client = clients.connect()
     link = client.receiver(source=Source("orders", timeout=600, expiry_policy=Symbol("never")))
@@ -53,6 +54,7 @@ def test_what_the_attach_brings_reaches_the_core(clients: Clients, core: Any) ->
 
 
 def test_a_refused_attach_has_a_null_source(clients: Clients, core: Any) -> None:
+    """Protocol 5.3.1."""
     client = clients.connect()
     link = client.receiver(source=Source(dynamic=True))
     assert client.answered(link).source is None
@@ -62,6 +64,7 @@ def test_a_refused_attach_has_a_null_source(clients: Clients, core: Any) -> None
 
 
 def test_nothing_can_be_sent_before_the_answer(clients: Clients, core: Any) -> None:
+    """Protocol 10.2.1."""
     core.answer_attaches = False
     _, _, port = attached(clients, core)
     assert port.capacity() == 0
@@ -179,6 +182,7 @@ def test_a_closing_detach_says_closed_and_starts_no_timeout(clients: Clients, co
 def test_the_timeout_starts_as_the_policy_says(
     clients: Clients, core: Any, policy: str, at_detach: tuple[bool, bool], at_end: int, at_close: int
 ) -> None:
+    """Protocol 8.3.2."""
     client, link, _ = attached(clients, core, source=source(policy))
     link.detach(closed=False)
     clients.exchange()

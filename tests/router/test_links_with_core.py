@@ -62,6 +62,7 @@ def nothing_left(clients: Clients) -> None:
 
 
 def test_a_window_is_looked_at_again_when_an_eighth_is_used_or_a_larger_payload_comes() -> None:
+    """Protocol 6.8.5."""
     addresses = (AddressConfig("orders"),)
     clients = make(RouterConfig("a", routers=("a",), addresses=addresses, window_messages=80, window_bytes=80 << 10))
     p, s = clients.connect("p"), clients.connect("s")
@@ -110,6 +111,7 @@ def epoch(value: int, **more: Any) -> dict[Symbol, Any]:
 
 @pytest.mark.parametrize("where", ["on its connection", "on a later one", "on a later one, with epochs"])
 def test_a_second_attach_steals_at_once_and_only_plain_clients_see_it_closed(clients: Clients, where: str) -> None:
+    """Protocol 5.1.7, 5.3.5."""
     remembers = "epochs" in where
     properties = [epoch(n, onceway_incarnation=ULong(1)) if remembers else None for n in (1, 2)]
     first = clients.connect("p")
@@ -126,6 +128,7 @@ def test_a_second_attach_steals_at_once_and_only_plain_clients_see_it_closed(cli
 
 
 def test_a_map_in_parts_is_one_map(clients: Clients) -> None:
+    """Protocol 7.7.1."""
     p, s = clients.connect("p"), clients.connect("s")
     s.receiver(credit=10, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
     publish(p, p.sender(), 1, 4)
@@ -146,6 +149,7 @@ def test_a_map_in_parts_is_one_map(clients: Clients) -> None:
 
 
 def test_a_map_in_parts_without_epoch_is_not_implemented(clients: Clients) -> None:
+    """Protocol 7.7.1."""
     client = clients.connect("c")
     for link in (
         client.receiver(source=WAITING, unsettled={b"1": None}, incomplete_unsettled=True),

@@ -74,6 +74,7 @@ def test_the_node_asked_knows_who_asks_and_its_answer_comes_back_once() -> None:
 
 
 def test_who_may_not_and_who_cannot_be_reached_is_said() -> None:
+    """Protocol 3.4.5."""
     pair = Pair()
     pair.ask(who=Identity("mallory", ()))
     pair.ask("c")
@@ -83,6 +84,7 @@ def test_who_may_not_and_who_cannot_be_reached_is_said() -> None:
 
 
 def test_an_answer_that_was_overtaken_by_the_end_of_the_session_is_ignored() -> None:
+    """Protocol 3.4.5."""
     pair = Pair()
     pair.ask()
     for router, other in ((pair.a, "b"), (pair.b, "a")):

@@ -10,6 +10,7 @@ from tests.router.harness import SHORT, Mesh, undecided
 
 
 def test_parts_of_a_map_are_one_map_when_the_last_has_come() -> None:
+    """Protocol 7.7.2."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", epoch=1, born=1)
     publisher = mesh.publisher("a")
@@ -51,6 +52,7 @@ def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_pl
 
 
 def test_parts_that_are_not_completed_are_forgotten() -> None:
+    """Protocol 7.7.2."""
     mesh = Mesh()
     mesh.subscriber("a", epoch=2, born=1, unsettled={}, incomplete=True)
     assert mesh.cores["a"].memory.map_parts
@@ -59,6 +61,7 @@ def test_parts_that_are_not_completed_are_forgotten() -> None:
 
 
 def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new_is_sent() -> None:
+    """Protocol 7.7.3, 7.7.4."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
     publisher = mesh.publisher("a")
@@ -95,7 +98,8 @@ def test_when_what_does_not_fit_of_our_maps_was_accepted_two_subscribers_do_not_
 
 
 def test_when_our_map_does_not_fit_what_is_settled_of_the_rest_is_told_all_the_same() -> None:
-    """It has no delivery-id there; by the next attach nobody would know it, and it would wait for its publisher again."""
+    """It has no delivery-id there; by the next attach nobody would know it, and it would wait for its publisher again
+    (protocol 7.7.5)."""
     mesh = Mesh("ab", address=SHORT)
     subscriber = mesh.subscriber("b", epoch=1, born=1)
     publisher = mesh.publisher("a")
@@ -111,6 +115,7 @@ def test_when_our_map_does_not_fit_what_is_settled_of_the_rest_is_told_all_the_s
 
 
 def test_when_our_map_does_not_fit_what_is_undecided_is_told_first() -> None:
+    """Protocol 7.6.2."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
     mesh.publisher("a", epoch=1, incarnation=1).send("m0", "m1", "m2")
@@ -145,6 +150,7 @@ def test_when_our_map_does_not_fit_what_lacks_payload_is_resumed_all_the_same(br
 
 
 def test_when_our_map_does_not_fit_what_lacks_payload_again_waits_for_the_next_ingress() -> None:
+    """Protocol 7.6.5."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
     publisher = mesh.publisher("a", epoch=1, incarnation=1)

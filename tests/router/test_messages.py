@@ -182,6 +182,7 @@ def test_a_message_may_be_cut_into_parts_anywhere(message: m.Message, places: li
 
 @given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))
 def test_a_message_cut_short_is_the_peers_error(message: m.Message, seed: int) -> None:
+    """Protocol 3.4.4."""
     encoded = encode(message)
     with pytest.raises(m.PeerProtocolError):
         decode(encoded[: random.Random(seed).randrange(len(encoded))])
@@ -220,6 +221,7 @@ def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Mes
     ],
 )
 def test_garbage_is_the_peers_error(garbage: bytes) -> None:
+    """Protocol 3.4.4."""
     with pytest.raises(m.PeerProtocolError):
         decode(garbage)
 
@@ -227,6 +229,7 @@ def test_garbage_is_the_peers_error(garbage: bytes) -> None:
 def test_a_kind_that_the_version_of_the_session_does_not_have_is_an_error_of_the_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Protocol 3.2.6."""
     answer = encode(m.Answer(1, b"x"))
     assert decode(answer, 4) == decode(answer, 5) == m.Answer(1, b"x")
     monkeypatch.setitem(wire._LAST_KIND, 4, answer[0] - 1)

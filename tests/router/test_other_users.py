@@ -45,6 +45,7 @@ def publish(clients: Clients, *bodies: str) -> None:
 @pytest.mark.parametrize("container", FORGED)
 @pytest.mark.parametrize("user", ["mallory", None])
 def test_a_subscription_that_is_away_is_resumed_by_its_user_only(container: str, user: str | None) -> None:
+    """Protocol 1.12."""
     clients = network(restricted=False)
     alice = connect(clients, "alice")
     hers = alice.receiver("s", credit=1, **DURABLE)

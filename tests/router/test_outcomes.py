@@ -14,6 +14,7 @@ from tests.router.harness import TOPIC, Mesh, undecided
 
 
 def test_a_rejection_is_final_and_the_publisher_sees_how_many_rejected() -> None:
+    """Protocol 6.4.3, 6.4.6, 6.5.1, 6.5.3."""
     mesh = Mesh("ab")
     mesh.subscriber("a", "s0")
     refusing = [mesh.subscriber("a", "s1", accepts=False), mesh.subscriber("b", "s2", accepts=False)]
@@ -31,6 +32,7 @@ def test_a_rejection_is_final_and_the_publisher_sees_how_many_rejected() -> None
 
 
 def test_a_release_is_no_failure_and_comes_again_without_limit() -> None:
+    """Protocol 6.4.2."""
     mesh = Mesh("ab", address=AddressConfig(max_redeliveries=2))
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
@@ -47,6 +49,7 @@ def test_a_release_is_no_failure_and_comes_again_without_limit() -> None:
 
 
 def test_a_delivery_that_failed_too_often_counts_as_rejected() -> None:
+    """Protocol 6.4.2."""
     mesh = Mesh("ab", address=AddressConfig(max_redeliveries=2))
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
@@ -60,6 +63,7 @@ def test_a_delivery_that_failed_too_often_counts_as_rejected() -> None:
 
 
 def test_what_waits_to_be_delivered_again_goes_when_its_publisher_settles_early() -> None:
+    """Protocol 6.6.3."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", credit=1, accepts=False)
     publisher = mesh.publisher("a")
@@ -75,6 +79,7 @@ def test_what_waits_to_be_delivered_again_goes_when_its_publisher_settles_early(
 
 
 def test_a_publisher_in_mode_first_is_settled_with_its_outcome() -> None:
+    """Protocol 6.5.4, 6.5.5."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b")
     publisher = mesh.publisher("a", mode_first=True)
@@ -85,6 +90,7 @@ def test_a_publisher_in_mode_first_is_settled_with_its_outcome() -> None:
 
 
 def test_a_repeated_tag_of_a_publisher_with_unique_tags_gets_its_records_outcome() -> None:
+    """Protocol 6.1.1."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a", unsettled=UNIQUE_TAGS)
@@ -104,6 +110,7 @@ def test_a_repeated_tag_of_a_publisher_with_unique_tags_gets_its_records_outcome
 
 
 def test_a_subscription_with_settled_transfers_accepts_when_they_are_written() -> None:
+    """Protocol 6.9.4."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", settled_mode=True, credit=1)
     publisher = mesh.publisher("a")
@@ -121,6 +128,7 @@ def test_a_subscription_with_settled_transfers_accepts_when_they_are_written() -
 
 
 def test_presettled_transfers_that_find_no_credit_are_dropped_oldest_first_and_counted() -> None:
+    """Protocol 6.9.2."""
     mesh = Mesh("ab", presettled_queue=3)
     subscriber = mesh.subscriber("b", credit=0)
     publisher = mesh.publisher("a")
@@ -137,6 +145,7 @@ def test_presettled_transfers_that_find_no_credit_are_dropped_oldest_first_and_c
 
 @pytest.mark.parametrize("kind", ["topic", "queue"])
 def test_why_it_was_not_taken_is_told_across_routers_and_after_a_failover(kind: Literal["topic", "queue"]) -> None:
+    """Protocol 6.4.9, 16.5.1."""
     mesh = Mesh("abc", address=AddressConfig(type=kind))
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a", epoch=1, incarnation=1, unsettled={})

@@ -113,6 +113,7 @@ def test_subscribers_at_one_router_stand_at_octets_of_their_own() -> None:
 @pytest.mark.parametrize("parts", [("3|abX",), ("3|ab", "X"), ("3|ab", "")], ids=["other", "other later", "shorter"])
 @pytest.mark.parametrize("large", [True, False])
 def test_another_message_with_the_tag_detaches_who_resumes(parts: tuple[str, ...], large: bool) -> None:
+    """Protocol 6.12.16."""
     network = mesh()
     subscriber, publisher = resumed(network)
     publisher.leave()

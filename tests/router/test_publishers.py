@@ -17,6 +17,7 @@ from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
 
 def test_what_is_settled_while_it_is_held_is_forgotten() -> None:
+    """Protocol 5.1.5."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("a")
     mesh.held.add(("b", "a"))
@@ -31,6 +32,7 @@ def test_what_is_settled_while_it_is_held_is_forgotten() -> None:
 
 
 def test_an_epoch_that_is_not_above_the_known_one_is_refused() -> None:
+    """Protocol 5.3.2."""
     mesh = Mesh("ab")
     mesh.publisher("a", epoch=5, incarnation=5)
     late = mesh.publisher("b", epoch=5, incarnation=5)
@@ -39,6 +41,7 @@ def test_an_epoch_that_is_not_above_the_known_one_is_refused() -> None:
 
 
 def test_a_publisher_away_for_too_long_is_refused_and_then_forgotten() -> None:
+    """Protocol 5.3.3, 5.3.4."""
     mesh = Mesh("ab", address=SHORT)
     mesh.publisher("a").leave()
     mesh.pass_time(21.0)
@@ -52,6 +55,7 @@ def test_a_publisher_away_for_too_long_is_refused_and_then_forgotten() -> None:
 
 
 def test_an_expected_tag_that_will_not_come_again_is_settled_by_the_publisher() -> None:
+    """Protocol 6.6.4."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b")
     mesh.publisher("a", epoch=1, incarnation=1).send("m0", "m1")
@@ -66,6 +70,7 @@ def test_an_expected_tag_that_will_not_come_again_is_settled_by_the_publisher() 
 
 
 def test_a_rejection_survives_the_move_of_its_publisher() -> None:
+    """Protocol 6.3.1."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", accepts=False)
     other = mesh.subscriber("b", "s1", accepts=False)
@@ -79,7 +84,7 @@ def test_a_rejection_survives_the_move_of_its_publisher() -> None:
 
 
 def test_who_is_refused_for_its_incarnation_is_told_of_that() -> None:
-    """The router's clock is behind the incarnation that the publisher brought without an epoch (protocol 5.3)."""
+    """The router's clock is behind the incarnation that the publisher brought without an epoch (protocol 5.3.2)."""
     mesh = Mesh("ab")
     later = mesh.clock_us() + 1_000_000_000
     mesh.publisher("a", incarnation=later).send("m0")
@@ -121,7 +126,7 @@ def test_a_life_that_a_map_has_made_up_settles_nothing_of_another_map() -> None:
 
 
 def test_a_life_that_a_map_has_made_up_hides_no_publisher_that_a_hello_tells_of() -> None:
-    """It resumes without an incarnation of its own where a map came before the HELLO (protocol 4.3, 5.3)."""
+    """It resumes without an incarnation of its own where a map came before the HELLO (protocol 4.3.1, 5.3)."""
     mesh = Mesh("ab")
     mesh.crash("b")
     mesh.publisher("a").leave()
@@ -135,6 +140,7 @@ def test_a_life_that_a_map_has_made_up_hides_no_publisher_that_a_hello_tells_of(
 
 
 def test_an_operator_forgets_a_publisher_up_to_its_own_life_and_not_to_one_that_a_map_has_made_up() -> None:
+    """Protocol 8.4.9."""
     mesh = Mesh("a")
     publisher = mesh.publisher("a", epoch=4, incarnation=4)
     publisher.leave()
@@ -146,6 +152,7 @@ def test_an_operator_forgets_a_publisher_up_to_its_own_life_and_not_to_one_that_
 
 
 def test_a_life_that_nobody_can_have_is_not_entered() -> None:
+    """Protocol 7.2.3."""
     mesh = Mesh("a")
     subscriber = mesh.subscriber("a", unsettled=made_up(2**63))
     assert subscriber.said.listing == {}

@@ -38,6 +38,7 @@ def bodies(*consumers: SubscriberEnd) -> list[list[str]]:
 
 
 def test_the_nearest_with_credit_gets_it_and_equally_near_ones_share() -> None:
+    """Protocol 16.3.2."""
     mesh = Mesh("ab", address=QUEUE)
     here = [mesh.subscriber("a", name, credit=2, accepts=False) for name in ("s0", "s1")]
     there = mesh.subscriber("b", "s2", accepts=False)
@@ -195,6 +196,7 @@ def _values(client: Client, link: Link) -> list[object]:
 
 
 def test_a_browser_sees_what_waits_once_and_takes_nothing() -> None:
+    """Protocol 16.11.1."""
     clients = make(RouterConfig("a", routers=("a",), defaults=QUEUE))
     client = clients.connect("c")
     consumer = client.receiver("in", source=Source("q"), credit=1)
@@ -285,6 +287,7 @@ def test_what_comes_settled_and_waits_for_too_long_is_dropped_and_counted() -> N
 
 
 def test_what_comes_settled_above_the_bound_is_dropped_counted_and_told_once() -> None:
+    """Protocol 16.1.6."""
     mesh = Mesh("a", address=QUEUE, presettled_queue=3)
     told: list[str] = []
 

@@ -54,6 +54,7 @@ def test_what_is_held_for_a_subscription_is_accepted_when_nobody_is_waited_for_a
 
 
 def test_a_removed_router_counts_for_together_no_more_and_an_added_one_does() -> None:
+    """Protocol 12.8."""
     mesh = Mesh("abc")
     since = mesh.cores["a"].members.together_since
     mesh.pass_time(5.0)
@@ -67,6 +68,7 @@ def test_a_removed_router_counts_for_together_no_more_and_an_added_one_does() ->
 
 
 def test_a_router_that_waits_for_all_from_before_waits_for_the_longer_timeout() -> None:
+    """Protocol 12.9."""
     mesh = Mesh("a", fresh=False, address=SHORT)
     mesh.pass_time(2.0)
     left = of_all(mesh.cores["a"])["recovering_s"]
@@ -78,6 +80,7 @@ def test_a_router_that_waits_for_all_from_before_waits_for_the_longer_timeout() 
 
 
 def test_an_address_that_gets_an_entry_of_its_own_is_recovered_only_if_it_was_before() -> None:
+    """Protocol 12.9."""
     waits_long = AddressConfig(match="a.b*", subscription_timeout_s=18.0)
     mesh = Mesh("a", fresh=False, address=SHORT, addresses=(waits_long,))
     mesh.pass_time(SHORT.recovery_s + 2.0)
@@ -90,6 +93,7 @@ def test_an_address_that_gets_an_entry_of_its_own_is_recovered_only_if_it_was_be
 
 
 def test_a_router_that_has_accepted_at_a_forgotten_address_knows_it_after_a_changed_file() -> None:
+    """Protocol 12.9."""
     mesh = Mesh("a", address=AddressConfig(no_subscribers="accept"))
     publisher = mesh.publisher("a")
     publisher.send("m0")

@@ -14,6 +14,7 @@ from tests.router.harness import Mesh
 
 @pytest.mark.parametrize("batches", [(("m0", "m1"), ("m0",)), (("m5",), ("m3", "m3")), (("m5", "m4"), ("m6", "m5"))])
 def test_a_tag_of_two_unsettled_deliveries_detaches_the_link(batches: tuple[tuple[str, ...], ...]) -> None:
+    """Protocol 6.1.7."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")

@@ -30,6 +30,7 @@ from tests.router.harness import SHORT, TOPIC, Mesh
     ],
 )
 def test_a_message_about_nothing_that_is_known_changes_nothing(message: m.Message) -> None:
+    """Protocol 6.3.4."""
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("a")
     publisher = mesh.publisher("a")
@@ -42,6 +43,7 @@ def test_a_message_about_nothing_that_is_known_changes_nothing(message: m.Messag
 
 
 def test_a_position_that_comes_twice_is_the_peers_error() -> None:
+    """Protocol 3.4.3."""
     mesh = Mesh("ab")
     mesh.subscriber("b")
     publisher = mesh.publisher("a")
@@ -55,6 +57,7 @@ def test_a_position_that_comes_twice_is_the_peers_error() -> None:
 
 
 def test_an_address_that_is_used_again_does_not_use_its_positions_again() -> None:
+    """Protocol 9.1."""
     mesh = Mesh("ab", address=SHORT)
     for _ in range(2):
         subscriber = mesh.subscriber("b")

@@ -20,6 +20,7 @@ def answer(mesh: Mesh, publisher: PublisherEnd) -> None:
 
 
 def test_a_router_that_stood_still_is_vouched_for_by_nobody() -> None:
+    """Protocol 5.9.1."""
     mesh = Mesh("ab")
     publisher = silent(mesh)
     mesh.subscriber("a", epoch=1, born=1).leave()
@@ -34,6 +35,7 @@ def test_a_router_that_stood_still_is_vouched_for_by_nobody() -> None:
 
 
 def test_it_is_asked_for_one_if_a_router_goes_before_it_has_answered() -> None:
+    """Protocol 5.9.4."""
     mesh = Mesh("abc")
     publisher = silent(mesh, proves=False)
     subscriber = mesh.subscriber("a", epoch=2, born=1, unsettled={})
@@ -53,6 +55,7 @@ def test_it_is_asked_for_one_if_a_router_goes_before_it_has_answered() -> None:
 
 
 def test_a_router_that_is_drained_learns_when_the_publishers_of_others_have_proved_themselves() -> None:
+    """Protocol 8.8.3."""
     mesh = Mesh("abc")
     publisher = silent(mesh)
     mesh.subscriber("b", epoch=1, born=1)
@@ -92,6 +95,7 @@ def test_it_does_not_wait_for_publishers_that_leave_or_routers_that_die() -> Non
 
 
 def test_routers_tell_each_other_that_they_are_drained() -> None:
+    """Protocol 8.8.1."""
     mesh = Mesh("ab")
     mesh.cores["a"].draining(True, mesh.now)
     mesh.run()

@@ -72,6 +72,7 @@ def test_it_is_answered_for_without_credit_and_what_is_wanted_waits() -> None:
 
 
 def test_what_its_size_forbids_is_rejected_in_its_stead() -> None:
+    """Protocol 6.4.7."""
     mesh = Mesh("ab")
     picky = mesh.subscriber("b", "s0", selection=Odd())
     mesh.subscriber("a", "s1")
@@ -176,6 +177,7 @@ def test_a_selector_or_predicate_that_is_none_is_refused_with_its_place(filter_n
 
 
 def test_a_receiver_gets_nothing_above_its_max_message_size() -> None:
+    """Protocol 6.4.7."""
     clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
     p, s = clients.connect("p"), clients.connect("s")
     link, _ = receiver(s, "in", max_message_size=300)

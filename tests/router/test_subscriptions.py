@@ -13,6 +13,7 @@ from tests.router.harness import SHORT, TOPIC, Mesh
 
 
 def test_a_plain_subscription_resumes_with_nothing_and_gets_again_what_is_not_settled() -> None:
+    """Protocol 7.5.7, 7.6.6."""
     mesh = Mesh("ab")
     plain = mesh.subscriber("b")
     assert not plain.said.resumed
@@ -29,12 +30,14 @@ def test_a_plain_subscription_resumes_with_nothing_and_gets_again_what_is_not_se
 
 
 def test_foreign_tags_in_a_map_are_not_listed() -> None:
+    """Protocol 7.2.3."""
     mesh = Mesh()
     subscriber = mesh.subscriber("a", unsettled={b"7": MapState.UNDECIDED})
     assert subscriber.said.listing == {}
 
 
 def test_an_expiry_policy_starts_its_own_timeout_later() -> None:
+    """Protocol 8.1.3, 8.3.3."""
     mesh = Mesh("ab", address=SHORT)
     subscriber = mesh.subscriber("b", timeout_s=1.0, expiry_policy="connection-close")
     mesh.subscriber("a", "s1")
@@ -76,6 +79,7 @@ def test_marks_tell_since_when_a_subscription_without_memory_is_known() -> None:
 
 
 def test_a_second_attach_steals_the_subscription() -> None:
+    """Protocol 7.2.1, 7.2.2, 7.3.2."""
     mesh = Mesh("ab")
     first = mesh.subscriber("a", epoch=1, born=1)
     second = mesh.subscriber("b", epoch=2, born=1, unsettled={})

@@ -55,6 +55,7 @@ def test_only_so_many_are_remembered() -> None:
 
 
 def test_a_router_that_is_back_tells_the_others_what_has_ended_it() -> None:
+    """Protocol 3.4.6."""
     routers = {
         name: Router(RouterConfig(name, ("a", "b")), Life(1, 0.0, True), wall_us=lambda: 1, log=Told()) for name in "ab"
     }

@@ -31,6 +31,7 @@ def resume_both(mesh: Mesh, held: Mapping[bytes, MapState]) -> tuple[PublisherEn
 
 
 def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long() -> None:
+    """Protocol 8.4.7."""
     mesh = Mesh("ab", address=SHORT)
     held = later_life_at_b(mesh)
     earlier, subscriber = resume_both(mesh, held)
@@ -52,6 +53,7 @@ def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long()
 
 
 def test_an_earlier_life_that_closes_buries_nothing_of_a_later_one() -> None:
+    """Protocol 8.4.3, 8.4.4."""
     mesh = Mesh("ab")
     mesh.part("a", "b")
     subscriber = mesh.subscriber("b", accepts=False)

@@ -96,6 +96,7 @@ def test_too_many_unsettled_and_too_much_memory_have_reasons_of_their_own() -> N
 
 
 def test_while_the_network_recovers_it_is_told_so_even_with_credit_and_when_that_is_over() -> None:
+    """Protocol 6.8.7."""
     mesh = Mesh("a", fresh=False)
     mesh.pass_time(3)
     publisher = mesh.publisher("a")

@@ -77,6 +77,7 @@ class Script:
 
 
 def identifier_comes_again_before_all_have_settled(script: Script) -> None:
+    """Protocol 6.11.1."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     script.run(("msg", "A", "B"))  # PUBREL comes, and B does not read SETTLE
@@ -86,6 +87,7 @@ def identifier_comes_again_before_all_have_settled(script: Script) -> None:
 
 
 def identifier_comes_again_while_its_subscriber_is_away(script: Script) -> None:
+    """Protocol 6.11.3."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     script.crash("B", ("client", "p0"))
@@ -95,6 +97,7 @@ def identifier_comes_again_while_its_subscriber_is_away(script: Script) -> None:
 
 
 def released_where_nobody_knows_the_identifier(script: Script) -> None:
+    """Protocol 6.11.4."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     script.run(("read", "p0"))  # A does not read PUBREL
@@ -108,6 +111,7 @@ def released_where_nobody_knows_the_identifier(script: Script) -> None:
 
 
 def released_by_its_client_and_not_settled(script: Script) -> None:
+    """Protocol 7.9.2, 7.9.4."""
     (p,) = script.publishers
     script.publish(p, ("msg", "B", "C"))  # which does not hear that s has accepted
     script.crash("B")
@@ -115,6 +119,7 @@ def released_by_its_client_and_not_settled(script: Script) -> None:
 
 
 def a_router_before_has_an_older_map(script: Script) -> None:
+    """Protocol 7.9.3."""
     p, q = script.publishers
     quiet = ("client", "p0"), ("client", "p1")
     script.net.happen(("drop", "s"))
@@ -128,6 +133,7 @@ def a_router_before_has_an_older_map(script: Script) -> None:
 
 
 def its_router_dies_before_the_keeper_knows(script: Script) -> None:
+    """Protocol 7.9.5."""
     p, q = script.publishers
     held = ("msg", "B", "C"), ("msg", "C", "B"), ("msg", "B", "A")
     script.publish(q, *held)
@@ -137,7 +143,8 @@ def its_router_dies_before_the_keeper_knows(script: Script) -> None:
 
 
 def its_client_works_elsewhere(script: Script, receiver: str = "s") -> None:
-    """A has a publisher whose connection is half open, and what that one has published, which s has got through B."""
+    """A has a publisher whose connection is half open, and what that one has published, which s has got through B
+    (protocol 5.7.8)."""
     (p,) = script.publishers
     script.publish(p, ("msg", "A", "B"))
     script.net.happen(("separate", "A", "B"))
@@ -151,6 +158,7 @@ def its_client_works_elsewhere(script: Script, receiver: str = "s") -> None:
 
 
 def tag_comes_again_that_a_member_had_accepted_who_left(script: Script) -> None:
+    """Protocol 16.7.6."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     script.net.happen(("leave", "m0"))  # it is done with the message: B remembers that it was accepted
@@ -162,6 +170,7 @@ def tag_comes_again_that_a_member_had_accepted_who_left(script: Script) -> None:
 
 
 def given_back_while_the_keeper_has_it(script: Script) -> None:
+    """Protocol 7.9.11."""
     (p,) = script.publishers
     p.most, p.total = 2, 4
     keeps, quiet = ("msg", "A", "B"), (("client", "p0"), ("client", "m1"))
@@ -180,6 +189,7 @@ def given_back_while_the_keeper_has_it(script: Script) -> None:
 
 
 def told_before_a_member_has_it(script: Script) -> None:
+    """Protocol 16.12.3."""
     (p,) = script.publishers
     script.publish(p, ("client", "m0"))  # s accepts
     script.crash("B")
@@ -188,6 +198,7 @@ def told_before_a_member_has_it(script: Script) -> None:
 
 
 def identifier_comes_again_before_a_member_has_settled(script: Script) -> None:
+    """Protocol 16.12.3."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     unread = ("msg", "A", "C")
@@ -198,6 +209,7 @@ def identifier_comes_again_before_a_member_has_settled(script: Script) -> None:
 
 
 def identifier_comes_again_after_all_members_had_left(script: Script) -> None:
+    """Protocol 16.12.4."""
     (p,) = script.publishers
     gone = ("client", "m0")  # who does not join again before it reads that it has left
     script.publish(p, ("client", "p0"))
@@ -211,7 +223,8 @@ def identifier_comes_again_after_all_members_had_left(script: Script) -> None:
 
 
 def identifier_comes_again_before_its_router_is_ready(script: Script) -> None:
-    """B settles, and dies before C hears of it. A settles again, before B is back and has answered its claim."""
+    """B settles, and dies before C hears of it. A settles again, before B is back and has answered its claim (protocol
+    6.11.5)."""
     (p,) = script.publishers
     script.publish(p, ("client", "p0"))
     script.run(("msg", "B", "C"))
@@ -225,18 +238,20 @@ def identifier_comes_again_before_its_router_is_ready(script: Script) -> None:
 
 
 def its_client_works_elsewhere_and_a_member_comes(script: Script) -> None:
-    """As `its_client_works_elsewhere`, with a member in the place of s."""
+    """As `its_client_works_elsewhere`, with a member in the place of s (protocol 16.12.6)."""
     its_client_works_elsewhere(script, "m0")
 
 
 def router_that_has_started_learns_late_of_members(script: Script) -> None:
+    """Protocol 16.12.4."""
     script.start_alone("A", "B")
     script.publish_amqp("A")
     script.net.happen(("join", "A", "B"))
 
 
 def file_closes_the_topic_and_a_member_is_there(script: Script) -> None:
-    """A has read a file by which the topic has no other subscriptions than declared ones; the member is from before."""
+    """A has read a file by which the topic has no other subscriptions than declared ones; the member is from before
+    (protocol 16.12.5)."""
     script.net.address = replace(script.net.address, other_subscriptions="refuse", no_subscribers="accept")
     script.start_alone("A", "B")
     script.publish_amqp("A")
@@ -244,7 +259,7 @@ def file_closes_the_topic_and_a_member_is_there(script: Script) -> None:
 
 
 def only_members_subscribe(script: Script) -> None:
-    """Their topic holds what nobody has subscribed to."""
+    """Their topic holds what nobody has subscribed to (protocol 16.12.5)."""
     script.publish_amqp("A")
 
 

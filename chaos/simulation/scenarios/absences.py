@@ -47,14 +47,15 @@ def _told_in_an_answer_that_gets_lost(s: Schedule) -> None:
 
 
 def subscribed_during_partition(world: Worlds) -> None:
-    """S is confirmed at B while A is unreachable; A accepts without S; the partition heals: S must be told."""
+    """S is confirmed at B while A is unreachable; A accepts without S; the partition heals: S must be told (protocol
+    4.2.3, 7.3.5)."""
     s = _subscribed_without("A", "B", world)
     s.step("heal").run().finish()
     assert s.w.checker.told
 
 
 def answer_says_since_when(world: Worlds) -> None:
-    """S (no map) subscribed during a partition; the answer that told it of the gap got lost."""
+    """S (no map) subscribed during a partition; the answer that told it of the gap got lost (protocol 7.3.10)."""
     s = _subscribed_without("B", "A", world, PLAIN)
     _told_in_an_answer_that_gets_lost(s)
     s.lose("s0").run()
@@ -67,7 +68,8 @@ def _not_resumed(s: Schedule) -> Schedule:
 
 
 def gap_is_told_until_it_has_been_read(world: Worlds) -> None:
-    """S (no map) subscribed during a partition. The answer that told it of the gap got lost: so the next one does."""
+    """S (no map) subscribed during a partition. The answer that told it of the gap got lost: so the next one does
+    (protocol 7.6.9)."""
     s = _subscribed_without("B", "A", world, PLAIN)
     _told_in_an_answer_that_gets_lost(s)
     s.lose("s0").run()
@@ -75,7 +77,7 @@ def gap_is_told_until_it_has_been_read(world: Worlds) -> None:
 
 
 def gap_is_told_to_who_is_not_waited_for(world: Worlds) -> None:
-    """S (no map, a timeout of 0) leaves before it has read the answer that told it of the gap."""
+    """S (no map, a timeout of 0) leaves before it has read the answer that told it of the gap (protocol 8.2.3)."""
     s = _subscribed_without("B", "A", world, PLAIN, waited_for=False)
     _told_in_an_answer_that_gets_lost(s)
     s.lose("s0").run()
@@ -83,7 +85,7 @@ def gap_is_told_to_who_is_not_waited_for(world: Worlds) -> None:
 
 
 def gap_is_told_no_more_when_it_has_been_read(world: Worlds) -> None:
-    """S (no map) has read the answer that told it of the gap, and comes back."""
+    """S (no map) has read the answer that told it of the gap, and comes back (protocol 7.6.9)."""
     s = _subscribed_without("B", "A", world, PLAIN)
     s.lose("s0").step("heal").run()
     _not_resumed(s.attach("s0@B")).pass_time(3.0)
@@ -94,7 +96,8 @@ def gap_is_told_no_more_when_it_has_been_read(world: Worlds) -> None:
 
 
 def gap_is_told_no_more_to_who_holds_what_came_behind(world: Worlds) -> None:
-    """S (no epochs) holds what has come behind the answer that told it of the gap, and comes back with that."""
+    """S (no epochs) holds what has come behind the answer that told it of the gap, and comes back with that (protocol
+    7.6.9)."""
     s = _subscribed_without("B", "A", world, MEMORY)
     s.lose("s0").step("heal").run()
     _not_resumed(s.attach("s0@B")).hold(("accept",)).send("p0").run()
@@ -107,7 +110,7 @@ def gap_is_told_no_more_to_who_holds_what_came_behind(world: Worlds) -> None:
 
 def mark_that_came_after_the_answer(world: Worlds) -> None:
     """S (no map) is told of the gap in an answer that it never reads. A is out of reach when it is answered again; when
-    it is back, it knows S, and since when."""
+    it is back, it knows S, and since when (protocol 7.3.12)."""
     s = _subscribed_without("A", "B", world, PLAIN)
     _told_in_an_answer_that_gets_lost(s)
     s.step("part", "A").run()
@@ -121,7 +124,7 @@ def mark_that_came_after_the_answer(world: Worlds) -> None:
 
 def gap_is_told_by_who_has_heard_of_it(world: Worlds) -> None:
     """S (no map) has a gap of which A knows, and has read no answer that tells of it. B, started again, hears of that
-    from A, and answers S while A is out of reach."""
+    from A, and answers S while A is out of reach (protocol 4.3.3, 7.6.9)."""
     s = _subscribed_without("A", "B", world, PLAIN)
     _told_in_an_answer_that_gets_lost(s)
     s.lose("s0").release().step("crash", "B").step("restart", "B").run()
@@ -131,7 +134,7 @@ def gap_is_told_by_who_has_heard_of_it(world: Worlds) -> None:
 
 def gap_is_told_no_more_where_it_was_heard_of(world: Worlds) -> None:
     """S (no map) has read the answer that told it of the gap. B, started again, hears from A that it has not, as A does
-    not know that yet."""
+    not know that yet (protocol 7.6.9)."""
     s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT)).up("p0@A")
     s.step("part", "A").attach("s0@C")
     s.send("p0").run()
@@ -157,18 +160,20 @@ def _reads_a_stale_attach(world: Worlds) -> Schedule:
 
 
 def entry_of_a_stale_attach_is_no_knowledge(world: Worlds) -> None:
+    """Protocol 7.3.3."""
     _reads_a_stale_attach(world).step("heal").run().finish()
 
 
 def life_of_a_stale_attach_is_another(world: Worlds) -> None:
-    """S comes to A, where the entry is that of its stale attach."""
+    """S comes to A, where the entry is that of its stale attach (protocol 7.3.13)."""
     s = _reads_a_stale_attach(world)
     s.lose("s0").run().attach("s0@A").step("heal").finish()
     assert s.w.checker.told, "G5 S is not told that it misses m0"
 
 
 def known_by_a_hello_of_the_attach_itself(world: Worlds) -> None:
-    """All have died. S (no map) attaches at A; before that is answered, B starts, and hears of S by A's HELLO."""
+    """All have died. S (no map) attaches at A; before that is answered, B starts, and hears of S by A's HELLO (protocol
+    7.3.10)."""
     s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False)).up("p0@A", "s0@A")
     s.send("p0").run()
     for name in "ABC":
@@ -206,7 +211,7 @@ def H1_silent_hole_of_availability_mode(world: Worlds) -> None:
 
 
 def expiry_seen_differently(world: Worlds) -> None:
-    """A forgets S a moment before B would; A dies; S comes back to B at that very moment."""
+    """A forgets S a moment before B would; A dies; S comes back to B at that very moment (protocol 8.3.4)."""
     accept = replace(SHORT, no_subscribers="accept")
     s = Schedule(world("AB", [P()], [S(kind=MEMORY)], strict=False, address=accept)).up("p0@A", "s0@A")
     old = s.drop("s0")
@@ -236,7 +241,8 @@ def _missed_by_one_given_up(world: Worlds, names: str, timeout: int, policy: str
 
 
 def given_up_where_nothing_was_accepted(world: Worlds) -> None:
-    """S has expired at B, too, which has accepted nothing: B tells it nevertheless, as no other router can."""
+    """S has expired at B, too, which has accepted nothing: B tells it nevertheless, as no other router can (protocol
+    2.9)."""
     s = _missed_by_one_given_up(world, "AB", FOREVER, "never", EXPIRY_S)
     s.attach("s0@B")
     assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
@@ -244,7 +250,7 @@ def given_up_where_nothing_was_accepted(world: Worlds) -> None:
 
 
 def given_up_at_once_where_nothing_was_accepted(world: Worlds) -> None:
-    """The same of one that nobody waits for."""
+    """The same of one that nobody waits for (protocol 8.2.3)."""
     s = _missed_by_one_given_up(world, "AB", 0, "link-detach", 0.0)
     s.attach("s0@B")
     assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
@@ -253,7 +259,7 @@ def given_up_at_once_where_nothing_was_accepted(world: Worlds) -> None:
 
 def broken_and_gone_before_it_was_told(world: Worlds) -> None:
     """Nobody waits for S, but B has not heard that it has gone when A, which has accepted m0 since, dies. S is told at
-    B, and loses its connection before it reads that."""
+    B, and loses its connection before it reads that (protocol 2.9)."""
     subscriber = S()
     subscriber.timeout, subscriber.policy = 0, "link-detach"
     address = replace(SHORT, no_subscribers="accept")
@@ -275,7 +281,8 @@ def broken_and_gone_before_it_was_told(world: Worlds) -> None:
 
 
 def dropped_by_an_operator(world: Worlds) -> None:
-    """S is away for a moment when A's operator drops it. It is told so at B, though nobody has accepted anything."""
+    """S is away for a moment when A's operator drops it. It is told so at B, though nobody has accepted anything
+    (protocol 8.2.3, 8.2.5, 8.2.6)."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=SHORT)).up("p0@A", "s0@B")
     s.lose("s0").run()
     s.pass_time(1.0)
@@ -286,8 +293,8 @@ def dropped_by_an_operator(world: Worlds) -> None:
 
 
 def dropped_while_attached(world: Worlds) -> None:
-    """S is at A when A drops it, and its connection breaks before it reads that. A accepts m0, and dies; B has
-    accepted nothing, and C has been out of session."""
+    """S is at A when A drops it, and its connection breaks before it reads that. A accepts m0, and dies; B has accepted
+    nothing, and C has been out of session (protocol 8.2.3, 8.2.5, 8.2.6)."""
     address = replace(SHORT, no_subscribers="accept")
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=address)).up("p0@A", "s0@A")
     s.step("crash", "C").run().step("restart", "C").run()
@@ -317,7 +324,7 @@ def _attaches_where_nobody_can_say(world: Worlds, kind: str) -> Schedule:
 
 
 def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
-    """A dies before B has its word on S."""
+    """A dies before B has its word on S (protocol 7.2.7)."""
     s = _attaches_where_nobody_can_say(world, RECOVERING).run()
     s.step("suspect", "B", "A").run()
     assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
@@ -325,7 +332,8 @@ def gone_before_it_has_said_what_it_accepted(world: Worlds) -> None:
 
 
 def gap_of_which_nobody_could_say_is_told_until_it_has_been_read(world: Worlds) -> None:
-    """The same of an S without a map, which does not read the answer of B. A is dead when it comes again."""
+    """The same of an S without a map, which does not read the answer of B. A is dead when it comes again (protocol
+    7.2.7, 7.6.9)."""
     s = _attaches_where_nobody_can_say(world, PLAIN)
     s.hold(("r2c", s.cid("s0"))).run()
     s.step("suspect", "B", "A").run()
@@ -346,17 +354,18 @@ def _returns_after(world: Worlds, seconds: float) -> None:
 
 
 def router_that_returns_breaks_nobody(world: Worlds) -> None:
-    """C has forgotten S when it is back."""
+    """C has forgotten S when it is back (protocol 2.8, 7.3.5)."""
     _returns_after(world, 60.0)
 
 
 def router_that_returns_early_breaks_nobody(world: Worlds) -> None:
-    """S's wait is over at C, which has not forgotten it yet."""
+    """S's wait is over at C, which has not forgotten it yet (protocol 7.3.4)."""
     _returns_after(world, 42.0)
 
 
 def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> None:
-    """Nobody waits for S, which is at A all the time. C is cut off for a moment, and meets A before it meets B."""
+    """Nobody waits for S, which is at A all the time. C is cut off for a moment, and meets A before it meets B
+    (protocol 7.3.14)."""
     subscriber = S()
     subscriber.timeout, subscriber.policy = 0, "link-detach"
     s = Schedule(world("ABC", [P()], [subscriber], strict=False)).up("s0@A", "p0@B")
@@ -368,7 +377,7 @@ def router_that_returns_breaks_nobody_who_asked_for_no_wait(world: Worlds) -> No
 
 def router_that_flaps_breaks_nobody_who_has_attached_again(world: Worlds) -> None:
     """S is at A, which is cut off, and attaches there again. C has forgotten it, and is with A again when it has just
-    lost B."""
+    lost B (protocol 4.2.3, 7.3.14)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=SHORT)).up("s0@A", "p0@B")
     s.step("part", "A").run()
     s.lose("s0").run().attach("s0@A")
@@ -381,7 +390,7 @@ def router_that_flaps_breaks_nobody_who_has_attached_again(world: Worlds) -> Non
 
 def gone_router_comes_back_and_knows_nothing(world: Worlds) -> None:
     """S is at A, which is cut off. B and C forget it, and B accepts m0, is cut off from C, and dies. C, which is with A
-    again, hears of it when B has started again."""
+    again, hears of it when B has started again (protocol 7.3.14)."""
     accept = replace(SHORT, no_subscribers="accept")
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=accept)).up("s0@A", "p0@B")
     s.step("part", "A").run()
@@ -414,7 +423,8 @@ def _forgotten_at_one_side(world: Worlds) -> Schedule:
 
 
 def plain_one_is_told_of_its_gap(world: Worlds) -> None:
-    """S (no map) attaches at C when A and C meet again. A, which has accepted m0 without it, says so by its mark."""
+    """S (no map) attaches at C when A and C meet again. A, which has accepted m0 without it, says so by its mark
+    (protocol 7.6.7)."""
     s = _forgotten_at_one_side(world)
     s.send("p0").run()
     assert s.w.checker.missed
@@ -423,7 +433,7 @@ def plain_one_is_told_of_its_gap(world: Worlds) -> None:
 
 
 def gap_is_told_when_routers_meet(world: Worlds) -> None:
-    """A, which has accepted m0 without S, dies after it has met C again, and before S is back."""
+    """A, which has accepted m0 without S, dies after it has met C again, and before S is back (protocol 4.3.5)."""
     s = _forgotten_at_one_side(world)
     s.send("p0").run()
     assert s.w.checker.missed
@@ -433,7 +443,8 @@ def gap_is_told_when_routers_meet(world: Worlds) -> None:
 
 
 def counts_again_when_routers_meet(world: Worlds) -> None:
-    """A has accepted m0 with S, and nothing since it has forgotten S: it waits for S again, as C does."""
+    """A has accepted m0 with S, and nothing since it has forgotten S: it waits for S again, as C does (protocol
+    4.3.5)."""
     s = Schedule(world("AC", [P()], [S()], strict=False, address=replace(SHORT, no_subscribers="accept")))
     s.up("p0@A", "s0@C").send("p0").run()
     _forgotten_at_the_other_side(s).step("heal").run()
@@ -453,7 +464,8 @@ def given_up_and_nobody_is_left(world: Worlds) -> None:
 
 
 def router_that_starts_breaks_nobody_who_is_there(world: Worlds) -> None:
-    """Nobody waits for S, which is at B all the time. A hears of it in B's HELLO, and in its JOIN when C has gone."""
+    """Nobody waits for S, which is at B all the time. A hears of it in B's HELLO, and in its JOIN when C has gone
+    (protocol 7.3.4)."""
     subscriber = S()
     subscriber.timeout, subscriber.policy = 0, "link-detach"
     s = Schedule(world("ABC", [P()], [subscriber])).up("p0@B", "s0@B")
@@ -465,7 +477,7 @@ def router_that_starts_breaks_nobody_who_is_there(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- publishers that expire, and that seem to
 def publisher_expired_before_subscribers(world: Worlds) -> None:
-    """B must not expire P (and settle at S) while A, cut off, still waits for S."""
+    """B must not expire P (and settle at S) while A, cut off, still waits for S (protocol 12.4)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT))
     s.up("p0@A", "s1@A", "s0@B")
     s.hold(("accept", "s1"), ("msg", "B", "A")).send("p0").run().step("part", "A")
@@ -476,7 +488,7 @@ def publisher_expired_before_subscribers(world: Worlds) -> None:
 
 def publisher_works_at_the_other_side(world: Worlds) -> None:
     """P, S1 at A, S0 at B, where all that is known of P is that it has been away for longer than its timeout: A has
-    accepted nothing yet, so that S0 has missed nothing, and P still has m0, which S0 has accepted."""
+    accepted nothing yet, so that S0 has missed nothing, and P still has m0, which S0 has accepted (protocol 8.4.6)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT))
     s.up("s0@B", "s1@A", "p0@A")
     s.hold(("accept", "s1"), ("msg", "B", "A")).send("p0").run().step("part", "A").run()
@@ -489,7 +501,7 @@ def publisher_works_at_the_other_side(world: Worlds) -> None:
 
 def publisher_back_at_the_other_side(world: Worlds) -> None:
     """P is away for almost its timeout, and comes back to A when that has just lost B, where S0 is: A still knows S0
-    when they meet again."""
+    when they meet again (protocol 8.4.6)."""
     s = half_accepted(world, "B", "A", "A", strict=False, address=SHORT)
     s.lose("p0").run()
     s.pass_time(90.0)
@@ -502,7 +514,7 @@ def publisher_back_at_the_other_side(world: Worlds) -> None:
 
 def router_that_stood_still_has_seen_nobody(world: Worlds) -> None:
     """P leaves B, which is then suspended until the others have declared it dead, and P works at A. Resumed, B looks at
-    its clock first, which is beyond P's timeout; S0 has waited at B all the while."""
+    its clock first, which is beyond P's timeout; S0 has waited at B all the while (protocol 8.4.8)."""
     w = wider(world, FaultyWorld)(
         "AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT, heartbeat_s=0.5, dead_after_s=3.0
     )
@@ -533,7 +545,7 @@ def _subscribed_while_a_router_stood_still(world: Worlds) -> tuple[Schedule, Wor
 
 
 def subscribed_while_a_router_stood_still(world: Worlds) -> None:
-    """B, resumed, has let nothing be accepted without S, and does not say that it has."""
+    """B, resumed, has let nothing be accepted without S, and does not say that it has (protocol 7.3.13)."""
     s, w = _subscribed_while_a_router_stood_still(world)
     s.step("wake", "B", True).run()
     s.pass_time(5.0).run()
@@ -542,7 +554,8 @@ def subscribed_while_a_router_stood_still(world: Worlds) -> None:
 
 
 def accepted_before_its_router_knew_that_it_stood_still(world: Worlds) -> None:
-    """B, resumed, reads what P has sent before it knows of S: it accepts nothing before it has heard what A knows."""
+    """B, resumed, reads what P has sent before it knows of S: it accepts nothing before it has heard what A knows
+    (protocol 4.6.1)."""
     s, w = _subscribed_while_a_router_stood_still(world)
     s.hold(("up", "B", "A"), ("down", "B", "A")).step("wake", "B", True)
     s.send("p0").run()
@@ -556,7 +569,7 @@ def accepted_before_its_router_knew_that_it_stood_still(world: Worlds) -> None:
 
 def map_of_a_publisher_that_was_elsewhere(world: Worlds) -> None:
     """P, away for B since that was cut off, works at A until A dies. B has counted P's absence all the while when S0
-    comes with what it has accepted a moment ago, and has it before P comes."""
+    comes with what it has accepted a moment ago, and has it before P comes (protocol 8.4.6)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT))
     s.up("s0@A", "s1@A", "p0@A")
     s.hold(("accept", "s1")).step("part", "A").run()
@@ -572,8 +585,8 @@ def map_of_a_publisher_that_was_elsewhere(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- publishers that an operator has forgotten
 def forgotten_publisher_comes_back(world: Worlds) -> None:
-    """S0 has accepted m0, which S1 has not, when P leaves, and A's operator has it forgotten: m0 is settled at both.
-    P comes to B with m0 all the same."""
+    """S0 has accepted m0, which S1 has not, when P leaves, and A's operator has it forgotten: m0 is settled at both. P
+    comes to B with m0 all the same (protocol 5.3.6, 8.4.11)."""
     s = half_accepted(world, "A", "B", "A", strict=False, address=SHORT)
     s.lose("p0").run()
     s.step("forget", "A", "p0").run()
@@ -583,7 +596,7 @@ def forgotten_publisher_comes_back(world: Worlds) -> None:
 
 
 def forgotten_where_it_had_moved(world: Worlds) -> None:
-    """C is out of reach when A's operator has P forgotten. P is at C, and S0 comes there, too."""
+    """C is out of reach when A's operator has P forgotten. P is at C, and S0 comes there, too (protocol 8.4.12)."""
     s = half_accepted(world, "A", "B", "A", names="ABC", strict=False, address=SHORT)
     s.lose("p0").run()
     s.step("part", "C").run()
@@ -596,7 +609,7 @@ def forgotten_where_it_had_moved(world: Worlds) -> None:
 
 
 def forgotten_is_told_to_who_was_away(world: Worlds) -> None:
-    """C is out of reach when A's operator has P forgotten, and hears of it later."""
+    """C is out of reach when A's operator has P forgotten, and hears of it later (protocol 4.2.5)."""
     s = half_accepted(world, "A", "B", "A", names="ABC", strict=False, address=SHORT)
     s.lose("p0").run()
     s.step("part", "C").run()
@@ -608,7 +621,8 @@ def forgotten_is_told_to_who_was_away(world: Worlds) -> None:
 
 
 def forgotten_by_a_router_that_dies(world: Worlds) -> None:
-    """A's operator has P forgotten. B hears of it, and A dies before C does. S0, at B, has accepted m0."""
+    """A's operator has P forgotten. B hears of it, and A dies before C does. S0, at B, has accepted m0 (protocol
+    8.4.10)."""
     s = half_accepted(world, "B", "C", "A", names="ABC", strict=False, address=SHORT)
     s.lose("p0").run()
     s.hold(("msg", "A", "C")).step("forget", "A", "p0").run(until=lambda: not s.waiting("B", "A"))

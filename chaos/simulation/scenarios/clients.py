@@ -28,7 +28,7 @@ def _up(
 
 
 def client_killed_before_it_has_forgotten(world: Worlds) -> None:
-    """P has its outcome; its process dies before the journal knows."""
+    """P has its outcome; its process dies before the journal knows (protocol 15.3)."""
     s = _up(world)
     s.send("p0")
     s.step("disk", "p0")
@@ -37,7 +37,7 @@ def client_killed_before_it_has_forgotten(world: Worlds) -> None:
 
 
 def client_killed_before_it_has_written(world: Worlds) -> None:
-    """P's process dies when its journal does not know of m0; the next one gives m1 the same number."""
+    """P's process dies when its journal does not know of m0; the next one gives m1 the same number (protocol 15.3)."""
     s = _up(world)
     s.hold(("disk", "p0")).send("p0").run()
     s.lose("s0")
@@ -48,14 +48,14 @@ def client_killed_before_it_has_written(world: Worlds) -> None:
 
 
 def client_killed_before_it_has_accepted(world: Worlds) -> None:
-    """S's application has accepted; its process dies before the journal knows: it gets it again."""
+    """S's application has accepted; its process dies before the journal knows: it gets it again (protocol 15.4)."""
     s = _up(world)
     s.hold(("disk", "s0")).send("p0").run().step("kill", "s0", 0)
     s.release().attach("s0@A").finish()
 
 
 def client_sends_again_what_it_does_not_know(world: Worlds) -> None:
-    """P's connection is lost with two messages that S has in hand."""
+    """P's connection is lost with two messages that S has in hand (protocol 15.3)."""
     s = _up(world)
     s.hold(("accept",)).send("p0", 2).run()
     s.lose("p0").release()
@@ -63,7 +63,7 @@ def client_sends_again_what_it_does_not_know(world: Worlds) -> None:
 
 
 def client_sends_again_in_order(world: Worlds) -> None:
-    """P's connection is lost with two messages that nobody has read."""
+    """P's connection is lost with two messages that nobody has read (protocol 15.3)."""
     s = _up(world)
     s.hold(("c2r",)).send("p0", 2).run()
     s.lose("p0")
@@ -71,7 +71,7 @@ def client_sends_again_in_order(world: Worlds) -> None:
 
 
 def client_knows_what_it_has_accepted(world: Worlds) -> None:
-    """S has accepted; its connection is lost before P has settled."""
+    """S has accepted; its connection is lost before P has settled (protocol 15.5)."""
     s = _up(world)
     s.hold(("disk", "p0")).send("p0").step("disk", "p0").run()
     s.lose("s0")
@@ -79,7 +79,8 @@ def client_knows_what_it_has_accepted(world: Worlds) -> None:
 
 
 def client_needs_a_payload(world: Worlds) -> None:
-    """S's application has noted what it was handed, and its process dies: it still needs the payload."""
+    """S's application has noted what it was handed, and its process dies: it still needs the payload (protocol
+    15.4)."""
     s = _up(world, notes=True)
     s.hold(("accept",)).send("p0").run().step("kill", "s0", 99)
     s.release()
@@ -99,7 +100,7 @@ def _away_with_m0_undecided(world: Worlds) -> Schedule:
 
 
 def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
-    """P has not heard that m0 was accepted, and is away until nobody knows m0 any more."""
+    """P has not heard that m0 was accepted, and is away until nobody knows m0 any more (protocol 15.6)."""
     s = _away_with_m0_undecided(world)
     s.pass_time(PUBLISHER_EXPIRY_S)
     s.release().attach("p0@A")
@@ -108,7 +109,8 @@ def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
 
 
 def client_whose_attach_is_read_too_late(world: Worlds) -> None:
-    """P comes back in time with m0 undecided, which S has accepted; but its attach lies unread until nobody knows P."""
+    """P comes back in time with m0 undecided, which S has accepted; but its attach lies unread until nobody knows P
+    (protocol 15.6)."""
     s = _away_with_m0_undecided(world)
     s.pass_time(PUBLISHER_EXPIRY_S - 13)
     s.hold(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "attach")
@@ -122,7 +124,7 @@ def client_whose_attach_is_read_too_late(world: Worlds) -> None:
 
 def client_that_stood_still_for_too_long(world: Worlds) -> None:
     """P has asked whether its router is there, and is suspended; when P reads the answer, no router knows any more what
-    S has accepted."""
+    S has accepted (protocol 15.6)."""
     s = _up(world, strict=False, address=SHORT)
     s.send("p0")
     s.step("disk", "p0")
@@ -155,7 +157,7 @@ def client_that_is_attached_again_and_not_known(world: Worlds) -> None:
 
 
 def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
-    """S is away until m0 is accepted without it."""
+    """S is away until m0 is accepted without it (protocol 15.5)."""
     s = _up(world, strict=False, address=replace(SHORT, no_subscribers="accept"))
     s.lose("s0")
     s.send("p0").run()
@@ -197,7 +199,7 @@ def client_whose_twin_subscribes_anew(world: Worlds) -> None:
 
 
 def client_comes_back(world: Worlds) -> None:
-    """Both lose their connection."""
+    """Both lose their connection (protocol 15.1)."""
     s = _up(world)
     for client in ("s0", "p0"):
         s.lose(client)
@@ -206,7 +208,7 @@ def client_comes_back(world: Worlds) -> None:
 
 
 def client_whose_last_life_was_ahead(world: Worlds) -> None:
-    """P has no journal, and its clock is set back between two processes."""
+    """P has no journal, and its clock is set back between two processes (protocol 15.1, 15.2)."""
     s = _up(world, "none")
     s.step("clock", "p0", -7200).step("kill", "p0", 0)
     s.run()  # everybody knows that its connection is gone
@@ -230,7 +232,8 @@ def client_whose_last_life_is_known_by_a_map_only(world: Worlds) -> None:
 
 def earlier_life_knows_nothing_of_the_later(world: Worlds) -> None:
     """Two processes of P: the later one works at B, and S has accepted what it sent there; B dies, and with it all that
-    was known of it.  S comes to A, where the earlier one works, which must not settle m0: it comes again."""
+    was known of it.  S comes to A, where the earlier one works, which must not settle m0: it comes again (protocol
+    5.8.1)."""
     earlier, subscriber = RealPublisher(), RealSubscriber()
     later = RealPublisher("p0+", twin_of=earlier)
     s = Schedule(wider(world, FaultyWorld)("AB", [earlier, later], [subscriber], strict=False)).up("s0@B")

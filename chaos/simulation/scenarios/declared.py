@@ -33,7 +33,7 @@ def _all_die(s: Schedule) -> Schedule:
 
 # ---------------------------------------------------------------------- all routers die
 def all_die_and_nothing_waits(world: Worlds) -> None:
-    """The set is closed: what comes after the death of all routers is accepted at once."""
+    """The set is closed: what comes after the death of all routers is accepted at once (protocol 4.4.1)."""
     s = Schedule(world("AB", [P()], [S()], address=_declared("s0", closed=True))).up("s0@B", "p0@A")
     s.send("p0").run()
     _all_die(s).up("s0@A", "p0@B").send("p0").run()
@@ -42,7 +42,8 @@ def all_die_and_nothing_waits(world: Worlds) -> None:
 
 
 def all_die_and_others_may_be_there(world: Worlds) -> None:
-    """Others may subscribe, and S1 has: nothing is accepted without it, though the declared S0 is back."""
+    """Others may subscribe, and S1 has: nothing is accepted without it, though the declared S0 is back (protocol
+    4.4.1)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], address=_declared("s0"))).up("s0@B", "s1@B", "p0@A")
     _all_die(s).up("s0@A", "p0@B").send("p0").run()
     assert s.w.publisher("p0").unsettled
@@ -50,7 +51,7 @@ def all_die_and_others_may_be_there(world: Worlds) -> None:
 
 
 def all_die_before_it_ever_attached(world: Worlds) -> None:
-    """S has never attached. What its routers have had is owed to it after the death of all, too."""
+    """S has never attached. What its routers have had is owed to it after the death of all, too (protocol 2.7)."""
     s = Schedule(world("AB", [P()], [S()], address=_declared("s0", closed=True))).up("p0@A")
     s.send("p0").run()
     _all_die(s).up("p0@B").send("p0").run()
@@ -60,7 +61,7 @@ def all_die_before_it_ever_attached(world: Worlds) -> None:
 
 
 def publisher_comes_before_its_router_knows_anything(world: Worlds) -> None:
-    """A, restarted, may tell publishers accepted, but does not know yet what B knows of P (protocol 5.3)."""
+    """A, restarted, may tell publishers accepted, but does not know yet what B knows of P (protocol 4.4.1, 5.3.4)."""
     s = Schedule(world("AB", [P(kind=MEMORY)], [S()], address=_declared("s0", closed=True))).up("s0@B", "p0@A")
     s.send("p0").run().hold(("accept",)).send("p0").run()
     s.step("crash", "A").step("restart", "A").hold(("up", "A", "B")).run()
@@ -70,7 +71,8 @@ def publisher_comes_before_its_router_knows_anything(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- apart
 def apart_for_three_timeouts(world: Worlds) -> None:
-    """Subscribers and publishers on both sides: the declared S0 and S1 miss nothing, S2 and S3 are told."""
+    """Subscribers and publishers on both sides: the declared S0 and S1 miss nothing, S2 and S3 are told (protocol
+    8.3.6)."""
     subscribers = [S(f"s{i}") for i in range(4)]
     s = Schedule(world("AB", [P("p0"), P("p1")], subscribers, strict=False, address=_declared("s0", "s1")))
     s.up("s0@A", "s1@B", "s2@A", "s3@B", "p0@A", "p1@B")
@@ -82,7 +84,7 @@ def apart_for_three_timeouts(world: Worlds) -> None:
 
 def attached_anew_behind_the_back_of_its_router(world: Worlds) -> None:
     """S begins anew at A, and moves to C, while B, where something was accepted, is out of reach: B knows an earlier
-    life of it, and hears from C that the present one may be as old."""
+    life of it, and hears from C that the present one may be as old (protocol 7.3.3)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=_declared("s0"))).up("s0@A", "p0@B")
     s.send("p0").run()
     s.step("part", "B").run()
@@ -93,7 +95,7 @@ def attached_anew_behind_the_back_of_its_router(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- leaving
 def closed_and_back(world: Worlds) -> None:
-    """S0 has accepted m0 and not m1 when it closes for good, and comes back as somebody new."""
+    """S0 has accepted m0 and not m1 when it closes for good, and comes back as somebody new (protocol 8.2.4)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], address=_declared("s0", "s1"))).up("s0@A", "s1@B", "p0@B")
     s.send("p0").run().hold(("accept", "s0")).send("p0").run()
     s.step("close", "s0").run()
@@ -106,7 +108,8 @@ def closed_and_back(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- files that change
 def added_at_one_router_first(world: Worlds) -> None:
-    """A's file declares S. B, whose file does not yet, hears of it, and lets nothing be accepted without it."""
+    """A's file declares S. B, whose file does not yet, hears of it, and lets nothing be accepted without it (protocol
+    4.5.3)."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=_declared())).up("p0@B")
     s.send("p0").run()
     s.step("declare", "A", "s0").run()
@@ -117,7 +120,8 @@ def added_at_one_router_first(world: Worlds) -> None:
 
 
 def added_by_one_who_has_gone(world: Worlds) -> None:
-    """A, whose file declares S, is cut off after B has heard of it; C starts, and hears of it from B."""
+    """A, whose file declares S, is cut off after B has heard of it; C starts, and hears of it from B (protocol
+    4.5.2)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=_declared())).up()
     s.step("declare", "A", "s0").run().step("crash", "C").run()
     s.w.checker.declare("s0", later=True)
@@ -132,7 +136,7 @@ def added_by_one_who_has_gone(world: Worlds) -> None:
 
 
 def removed_when_all_have_removed_it(world: Worlds) -> None:
-    """S is waited for as long as any file declares it. Then what was owed to it is done."""
+    """S is waited for as long as any file declares it. Then what was owed to it is done (protocol 8.7.1)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=_declared("s0", "s1"))).up("s1@A", "p0@A")
     s.send("p0").step("declare", "A", "s1").run()
     assert s.w.publisher("p0").unsettled, "G1 m0 is accepted without S0, which B declares"
@@ -143,7 +147,7 @@ def removed_when_all_have_removed_it(world: Worlds) -> None:
 
 
 def removed_with_a_link(world: Worlds) -> None:
-    """S is attached at A, whose file is the first that does not declare it any more."""
+    """S is attached at A, whose file is the first that does not declare it any more (protocol 8.7.1)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=_declared("s0", "s1"))).up(
         "s0@A", "s1@A", "p0@A"
     )
@@ -155,7 +159,8 @@ def removed_with_a_link(world: Worlds) -> None:
 
 
 def removed_and_back_before_all_know(world: Worlds) -> None:
-    """S0 is removed and attaches again, not declared, at B. A learns only then that C's file has removed it, too."""
+    """S0 is removed and attaches again, not declared, at B. A learns only then that C's file has removed it, too
+    (protocol 8.7.1)."""
     s = Schedule(world("ABC", [P()], [S("s0"), S("s1")], strict=False, address=_declared("s0", "s1"))).up(
         "s0@B", "s1@A", "p0@A"
     )
@@ -167,7 +172,8 @@ def removed_and_back_before_all_know(world: Worlds) -> None:
 
 
 def closed_at_one_router_only(world: Worlds) -> None:
-    """A's file takes no others, B's does, and S1 is there. After the death of all A waits for it, as B does."""
+    """A's file takes no others, B's does, and S1 is there. After the death of all A waits for it, as B does (protocol
+    4.5.4)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], address=_declared("s0"))).up()
     s.step("declare", "A", "s0", "refuse").run().up("s0@A", "s1@B", "p0@A")
     _all_die(s).up("s0@A", "p0@A").send("p0").run()
@@ -176,7 +182,7 @@ def closed_at_one_router_only(world: Worlds) -> None:
 
 
 def undeclared_where_the_set_is_closed(world: Worlds) -> None:
-    """S1 is refused, and nobody waits for it."""
+    """S1 is refused, and nobody waits for it (protocol 7.8.1)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], address=_declared("s0", closed=True))).up("s0@A", "p0@A")
     s.run(place=(("s1", "B"),), until=lambda: s.w.subscriber("s1").closed)
     assert s.w.subscriber("s1").refusals == [SUBSCRIPTION_UNDECLARED]

@@ -33,7 +33,8 @@ def _tries(s: Schedule, client: str, router: str) -> str:
 
 
 def queue_at_one_router_first(world: Worlds) -> None:
-    """A's file makes it a queue, B's does not yet: neither P nor S0 is taken, at either of them. Then they meet."""
+    """A's file makes it a queue, B's does not yet: neither P nor S0 is taken, at either of them. Then they meet
+    (protocol 16.13.3)."""
     s = _becomes_a_queue(_topics(world, "AB", [P()], [S()]), "A")
     told = [_tries(s, client, router) for client in ("p0", "s0") for router in "AB"]
     _becomes_a_queue(s, "B").up("s0@A", "p0@B").send("p0").run()
@@ -44,7 +45,7 @@ def queue_at_one_router_first(world: Worlds) -> None:
 
 def queue_at_one_side_of_a_partition(world: Worlds) -> None:
     """A is cut off, becomes a queue there, and gets S0; B gets P0, as a topic. The two meet: S0 is none of P0's. When
-    P0 has gone, B follows, and S0 gets what P1 sends there."""
+    P0 has gone, B follows, and S0 gets what P1 sends there (protocol 16.13.2)."""
     s = _topics(world, "AB", [P("p0"), P("p1")], [S()]).step("part", "A").run()
     _becomes_a_queue(s, "A").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").step("heal")
     try:
@@ -58,8 +59,8 @@ def queue_at_one_side_of_a_partition(world: Worlds) -> None:
 
 
 def queue_at_a_router_that_follows_late(world: Worlds) -> None:
-    """A and B become a queue while C is cut off. S0 holds m0 and is away when C follows: it is an orphan there, too.
-    P sends m0 again at C, which S1 is at."""
+    """A and B become a queue while C is cut off. S0 holds m0 and is away when C follows: it is an orphan there, too. P
+    sends m0 again at C, which S1 is at (protocol 16.13.7)."""
     s = _topics(world, "ABC", [P()], [S("s0"), S("s1")]).step("part", "C").run()
     _becomes_a_queue(s, "AB").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").hold(("accept",))
     s.send("p0").run().lose("s0").run().step("heal").run()
@@ -87,7 +88,7 @@ def _nobody_is_taken_before_s0(s: Schedule) -> None:
 
 
 def queue_whose_only_router_dies(world: Worlds) -> None:
-    """Then B follows, and hears from A's next life."""
+    """Then B follows, and hears from A's next life (protocol 16.13.7)."""
     s = _becomes_a_queue(_whose_only_router_dies(world).run(), "B")
     _nobody_is_taken_before_s0(s.step("restart", "A").run())
 
@@ -99,13 +100,14 @@ def queue_whose_only_router_dies_unnoticed(world: Worlds) -> None:
 
 
 def queue_whose_only_router_is_back_first(world: Worlds) -> None:
-    """A is back before B follows: B knows all of a topic, and nothing of the queue."""
+    """A is back before B follows: B knows all of a topic, and nothing of the queue (protocol 4.4.2, 16.13.2)."""
     s = _becomes_a_queue(_whose_only_router_dies(world).run().step("restart", "A").run(), "B").run()
     _nobody_is_taken_before_s0(s)
 
 
 def queue_at_a_router_that_follows_alone(world: Worlds) -> None:
-    """The same, but C follows while it is cut off: nobody tells it of S0, so S1 and P wait there until somebody has."""
+    """The same, but C follows while it is cut off: nobody tells it of S0, so S1 and P wait there until somebody has
+    (protocol 16.13.7)."""
     s = _topics(world, "ABC", [P()], [S("s0"), S("s1")]).step("part", "C").run()
     _becomes_a_queue(s, "AB").pass_time(SHORT.recovery_s + 1).run().up("s0@A", "p0@B").hold(("accept",))
     s.send("p0").run()
@@ -130,7 +132,7 @@ def _stay_in_session(s: Schedule) -> None:
 
 def queue_at_a_router_that_follows_as_a_session_begins(world: Worlds) -> None:
     """A has said HELLO as with a topic, and follows B before it reads B's HELLO, which was said before that. S joins
-    from B, which then reads both of A's files."""
+    from B, which then reads both of A's files (protocol 16.13.4)."""
     s = _becomes_a_queue(_topics(world, "AB", [P()], [S()]), "B")
     s.hold(("msg", "A", "B"), ("msg", "B", "A")).step("suspect", "A", "B").run()
     _becomes_a_queue(s, "A").release(("msg", "B", "A")).run()
@@ -139,7 +141,8 @@ def queue_at_a_router_that_follows_as_a_session_begins(world: Worlds) -> None:
 
 
 def queue_at_a_router_of_which_another_one_tells(world: Worlds) -> None:
-    """The same, where C has told B that A follows before B reads A's files: B's first HELLO knows of it."""
+    """The same, where C has told B that A follows before B reads A's files: B's first HELLO knows of it (protocol
+    4.5.2, 16.13.4)."""
     s = _becomes_a_queue(_topics(world, "ABC", [P()], [S()]), "B")
     s.hold(("msg", "A", "B"), ("up", "B", "A")).step("suspect", "A", "B").run()
     _becomes_a_queue(_becomes_a_queue(s, "A"), "C")

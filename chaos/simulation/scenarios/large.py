@@ -32,7 +32,7 @@ def _got_it(s: Schedule) -> None:
 
 
 def large_publisher_aborts(world: Worlds) -> None:
-    """P aborts it. Its next message is another one."""
+    """P aborts it. Its next message is another one (protocol 6.12.6)."""
     s = _half_sent(world, "A", "B", aborts=(0,))
     s.release().run()
     s.send("p0").finish()
@@ -40,42 +40,43 @@ def large_publisher_aborts(world: Worlds) -> None:
 
 
 def large_publisher_dies(world: Worlds) -> None:
-    """P loses its connection, and sends it again at B."""
+    """P loses its connection, and sends it again at B (protocol 6.12.6)."""
     s = _half_sent(world, "A", "B")
     s.lose("p0").run().release().attach("p0@B")
     _got_it(s)
 
 
 def large_ingress_dies(world: Worlds) -> None:
-    """P's router dies, and P sends it again at B, where s1 has half of it."""
+    """P's router dies, and P sends it again at B, where s1 has half of it (protocol 6.12.2)."""
     s = _half_sent(world, "A", "B")
     s.step("crash", "A").release().run().attach("p0@B", "s0@B")
     _got_it(s)
 
 
 def large_egress_dies(world: Worlds) -> None:
-    """s1's router dies. s1 comes back at A, where s0 has half of it: P has to send it again."""
+    """s1's router dies. s1 comes back at A, where s0 has half of it: P has to send it again (protocol 6.12.2)."""
     s = _half_sent(world, "A", "B")
     s.step("crash", "B").run().attach("s1@A", "p0@A")
     _got_it(s)
 
 
 def large_subscriber_dies(world: Worlds) -> None:
-    """s1 loses its connection and comes back at C, where it is owed the beginning."""
+    """s1 loses its connection and comes back at C, where it is owed the beginning (protocol 6.12.7)."""
     s = _half_sent(world, "A", "B", names="ABC")
     s.lose("s1").run().attach("s1@C", "p0@A")
     _got_it(s)
 
 
 def large_trunk_lost(world: Worlds) -> None:
-    """A and B lose sight of each other, and meet again."""
+    """A and B lose sight of each other, and meet again (protocol 6.12.2)."""
     s = _half_sent(world, "A", "B")
     s.step("suspect", "A", "B").run()
     _got_it(s)
 
 
 def large_owed_to_an_orphan(world: Worlds) -> None:
-    """s1 is away while a large message passes through, and s0 accepts it. When s1 is back, A has no payload for it."""
+    """s1 is away while a large message passes through, and s0 accepts it. When s1 is back, A has no payload for it
+    (protocol 6.12.7)."""
     s = _half_sent(world, "A", "B")
     s.lose("s1").run().release().run()
     assert s.accepted("s0") == {("p0", 0)}
@@ -84,7 +85,7 @@ def large_owed_to_an_orphan(world: Worlds) -> None:
 
 
 def large_joins_in_mid_message(world: Worlds) -> None:
-    """s1 comes back in the middle of the next message, which it would get without its beginning."""
+    """s1 comes back in the middle of the next message, which it would get without its beginning (protocol 6.12.7)."""
     s = _half_sent(world, "A", "B")
     s.release().run().lose("s1").run()
     s.hold(("go_on",)).send("p0").step("go_on", "p0").run()
@@ -94,7 +95,7 @@ def large_joins_in_mid_message(world: Worlds) -> None:
 
 
 def large_released(world: Worlds) -> None:
-    """s1 gives back what it has got whole, and no router has the payload."""
+    """s1 gives back what it has got whole, and no router has the payload (protocol 6.12.8)."""
     s = _half_sent(world, "A", "B")
     s.hold(("accept", "s1")).release(("go_on",)).run()
     s.step("release", "s1", 0).run().attach("p0@A")
@@ -103,7 +104,8 @@ def large_released(world: Worlds) -> None:
 
 def large_two_at_a_time(world: Worlds) -> None:
     """p0 at A and p1 at B begin before their routers have heard of each other's message. If both were on their way, s0
-    would wait for the end of p0's, and s1 for that of p1's, which the other subscriber has not begun."""
+    would wait for the end of p0's, and s1 for that of p1's, which the other subscriber has not begun (protocol
+    6.12.10)."""
     publishers = [P("p0"), P("p1")]
     for publisher in publishers:
         publisher.size, publisher.stops = 16_000, 400
@@ -119,7 +121,8 @@ def large_two_at_a_time(world: Worlds) -> None:
 
 
 def large_waits_with_others_behind_it(world: Worlds) -> None:
-    """p0's large message at B waits for the end of p1's. What p0 has sent behind it comes after it."""
+    """p0's large message at B waits for the end of p1's. What p0 has sent behind it comes after it (protocol
+    6.12.10)."""
     publishers = [P("p0"), P("p1")]
     publishers[0].size, publishers[1].size, publishers[1].stops = 1_500, 4_000, 1_000
     s = Schedule(world("AB", publishers, [S()], stream_above=600, max_frame_size=1_024))
@@ -153,7 +156,7 @@ def _wait_for_p0(s: Schedule) -> None:
 
 def large_sent_again_waits_for_its_turn(world: Worlds) -> None:
     """p0 sends it again. That waits for the end of p1's for longer than p0 is waited for: B must not say that p0 sends
-    nothing again."""
+    nothing again (protocol 8.5.2)."""
     s = _sent_again_behind_another(world, RECOVERING)
     _wait_for_p0(s.attach("p0@B"))
     s.finish()
@@ -162,7 +165,7 @@ def large_sent_again_waits_for_its_turn(world: Worlds) -> None:
 
 def large_sent_again_before_the_answer(world: Worlds) -> None:
     """p0 reads late that it has credit, and has been waited for by then. It sends it again, which waits for the end of
-    p1's, and then answers the question."""
+    p1's, and then answers the question (protocol 8.5.5)."""
     s = _sent_again_behind_another(world, UNIQUE)
     s.step("connect", "p0", "B")
     reads = ("r2c", s.cid("p0"))
@@ -213,21 +216,21 @@ def _has_it_once(s: Schedule, *subscribers: str) -> None:
 
 
 def large_resumed_and_its_publisher_lost(world: Worlds) -> None:
-    """p0 loses its connection, and s0 accepts what it has in hand from before. p0 comes back."""
+    """p0 loses its connection, and s0 accepts what it has in hand from before. p0 comes back (protocol 6.12.12)."""
     s = _resumed_in_part(world)
     s.lose("p0").step("accept", "s0", 0).run()
     _has_it_once(s.attach("p0@A"), "s0")
 
 
 def large_resumed_and_another_joins(world: Worlds) -> None:
-    """s1 joins in the middle, and p0 has to send it from the beginning."""
+    """s1 joins in the middle, and p0 has to send it from the beginning (protocol 6.12.12)."""
     s = _resumed_in_part(world, others=("s1",))
     s.attach("s1@A")
     _has_it_once(_read(s).run().attach("p0@A"), "s0", "s1")
 
 
 def large_resumed_and_its_router_dies(world: Worlds) -> None:
-    """p0's router dies, and p0 comes back at the one where s0 is."""
+    """p0's router dies, and p0 comes back at the one where s0 is (protocol 6.12.12)."""
     s = _resumed_in_part(world, names="AB", at="B")
     s.step("crash", "B").run()
     _has_it_once(s.attach("p0@A"), "s0")
@@ -238,7 +241,8 @@ def _is_in_the_middle(subscriber: Subscriber) -> bool:
 
 
 def large_resumed_two_attach_in_turn(world: Worlds) -> None:
-    """s0 and s1 both hold it. Whenever one of them is in the middle of it, the other one attaches."""
+    """s0 and s1 both hold it. Whenever one of them is in the middle of it, the other one attaches (protocol
+    6.12.12)."""
     s = _resumed_in_part(world, others=("s1",))
     s0, s1 = s.w.subscriber("s0"), s.w.subscriber("s1")
     _read(s).attach("s1@A", "p0@A")
@@ -254,14 +258,16 @@ def large_resumed_two_attach_in_turn(world: Worlds) -> None:
 
 
 def large_resumed_and_annotated_again(world: Worlds) -> None:
-    """p0's message has a ttl. Its router notes when that ends, which is later when it comes again."""
+    """p0's message has a ttl. Its router notes when that ends, which is later when it comes again (protocol
+    6.12.12)."""
     s = _resumed_in_part(world, address=AddressConfig(expire=True), ttl_ms=3_600_000)
     s.lose("p0").run().pass_time(1.0)
     _has_it_once(s.attach("p0@A"), "s0")
 
 
 def large_resumed_goes_on_where_it_stopped(world: Worlds) -> None:
-    """s0 has more of it than comes from a publisher that is held back. p0 loses its connection and comes back."""
+    """s0 has more of it than comes from a publisher that is held back. p0 loses its connection and comes back (protocol
+    6.12.13)."""
     s = _resumed_in_part(world, size=90_000)
     link = s.w.subscriber("s0").link
     _read(s).run(until=lambda: link.incomplete_size > 60_000)
@@ -271,7 +277,8 @@ def large_resumed_goes_on_where_it_stopped(world: Worlds) -> None:
 
 
 def large_resumed_and_another_message(world: Worlds) -> None:
-    """p0 sends another message with the tag. s0 must not take half of the one and half of the other for one."""
+    """p0 sends another message with the tag. s0 must not take half of the one and half of the other for one (protocol
+    6.12.13)."""
     s = _resumed_in_part(world)
     s.lose("p0").run()
     s.w.publisher("p0").size = 5_100
@@ -285,7 +292,7 @@ def large_resumed_and_another_message(world: Worlds) -> None:
 
 
 def large_resumed_and_nobody_goes_on(world: Worlds) -> None:
-    """p0 does not come back. p1's message waits, and not for ever."""
+    """p0 does not come back. p1's message waits, and not for ever (protocol 6.12.15)."""
     s = _resumed_in_part(world, others=("p1",))
     s.lose("p0").run()
     s.w.publisher("p1").size = 0
@@ -313,7 +320,8 @@ def _another_has_the_turn(world: Worlds) -> Schedule:
 
 
 def large_resumed_and_another_has_the_turn(world: Worlds) -> None:
-    """p1 sends more than publishers are let ahead, and a small one behind it, which s0 must not get before it."""
+    """p1 sends more than publishers are let ahead, and a small one behind it, which s0 must not get before it (protocol
+    6.12.14)."""
     s = _another_has_the_turn(world)
     cid = s.cid("p0")
     s.hold(("gulp", cid)).run(until=lambda: s.next_frame(cid) == "transfer").step("c2r", cid)
@@ -326,7 +334,7 @@ def large_resumed_and_another_has_the_turn(world: Worlds) -> None:
 
 
 def large_resumed_and_another_has_the_turn_for_long(world: Worlds) -> None:
-    """p1 is slow. Where s0's link is detached, s0 attaches, and p1 has to begin again."""
+    """p1 is slow. Where s0's link is detached, s0 attaches, and p1 has to begin again (protocol 6.12.15)."""
     s = _another_has_the_turn(world).run()
     for _ in range(7):
         s.pass_time(STREAM_IDLE_S / 2).step("go_on", "p1").run()
@@ -337,7 +345,7 @@ def large_resumed_and_another_has_the_turn_for_long(world: Worlds) -> None:
 
 def large_resumed_each_in_the_middle_of_another(world: Worlds) -> None:
     """s0 and s1 both hold both messages. s0 is in the middle of p0's, s1 of p1's, and both publishers are lost. Each of
-    them may have the turn while the other one's is awaited."""
+    them may have the turn while the other one's is awaited (protocol 6.12.14)."""
     publishers, subscribers = [P("p0"), P("p1")], [S("s0", MEMORY), S("s1", MEMORY)]
     for publisher in publishers:
         publisher.size = 60_000

@@ -18,7 +18,7 @@ from router.peers.wire import decode
 
 # ---------------------------------------------------------------------- routers that know nothing
 def all_routers_at_once(world: Worlds) -> None:
-    """S has accepted nothing yet; every router dies; P is back first."""
+    """S has accepted nothing yet; every router dies; P is back first (protocol 4.4.1, 4.4.5, 6.5.2)."""
     s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0").run()
     for name in "AB":
@@ -32,7 +32,7 @@ def all_routers_at_once(world: Worlds) -> None:
 
 
 def restarted_router_does_not_know_orphans(world: Worlds) -> None:
-    """S was on C, C died; A restarts, learns of S from B and must wait for S."""
+    """S was on C, C died; A restarts, learns of S from B and must wait for S (protocol 4.3.3)."""
     s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up("s0@C")
     s.step("crash", "C").step("crash", "A").step("restart", "A").run()
     s.pass_time(2.0).attach("p0@A")
@@ -40,7 +40,7 @@ def restarted_router_does_not_know_orphans(world: Worlds) -> None:
 
 
 def taken_before_the_subscription_was_known(world: Worlds) -> None:
-    """A restarts and takes a message before it has a session with B, which knows S (protocol 4.3)."""
+    """A restarts and takes a message before it has a session with B, which knows S (protocol 4.3.3)."""
     s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("s0@B")
     s.step("crash", "A").step("restart", "A")
     s.hold(("up", "A", "B"), ("accept",)).run()
@@ -51,7 +51,8 @@ def taken_before_the_subscription_was_known(world: Worlds) -> None:
 
 
 def accepted_by_one_who_has_left(world: Worlds) -> None:
-    """A, restarted, waits for C. S, the only one, accepts at B what came by A, and leaves for good (protocol 6.10)."""
+    """A, restarted, waits for C. S, the only one, accepts at B what came by A, and leaves for good (protocol
+    6.10.5)."""
     s = Schedule(world("ABC", [P()], [S()], address=AddressConfig(no_subscribers="hold"))).up("s0@B")
     s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "A").step("restart", "A").run()
     s.pass_time(1.5).attach("p0@A")
@@ -64,7 +65,7 @@ def accepted_by_one_who_has_left(world: Worlds) -> None:
 
 def no_acknowledgement_though_there_is_a_path(world: Worlds) -> None:
     """What A says to B in sessions is lost, heartbeats are not: A asks B about S in vain, until it has given B up, and
-    answers S (protocol 3.2)."""
+    answers S (protocol 3.2.2)."""
     s = Schedule(world("AB", [P()], [S()], heartbeat_s=1.0)).up()
     to_b, _ = s.w.trunks["A", "B"]
     outgoing, take = to_b.outgoing, to_b.outgoing.take_messages
@@ -93,7 +94,7 @@ def _subscribed_behind_the_back_of(world: Worlds) -> Schedule:
 
 
 def who_was_to_be_waited_for_is_gone(world: Worlds) -> None:
-    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4)."""
+    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4.3)."""
     s = _subscribed_behind_the_back_of(world)
     s.step("crash", "A").attach("p0@C")
     assert s.w.site("C").router.core.recovery.established  # without waiting for subscriptions to expire
@@ -101,7 +102,8 @@ def who_was_to_be_waited_for_is_gone(world: Worlds) -> None:
 
 
 def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
-    """A dies and restarts before anybody has noticed: the HELLO of its next life knows nothing of S (protocol 4.4)."""
+    """A dies and restarts before anybody has noticed: the HELLO of its next life knows nothing of S (protocol
+    4.4.3)."""
     s = _subscribed_behind_the_back_of(world)
     s.release().hold(("down", "B", "A"), ("up", "B", "A")).step("crash", "A")
     s.step("restart", "A").attach("p0@C")
@@ -112,7 +114,8 @@ def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
 
 
 def started_fresh_beside_others(world: Worlds) -> None:
-    """C is started fresh, which nobody has refused: B's HELLO says that there is something to learn (protocol 4.4)."""
+    """C is started fresh, which nobody has refused: B's HELLO says that there is something to learn (protocol
+    4.4.6)."""
     s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
     s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "C").step("restart", "C", True).attach("s0@A")
     assert s.w.subscriber("s0").confirmed
@@ -138,8 +141,8 @@ def _subscribed_without(s: Schedule, router: str, kind: str = "Join") -> Schedul
 
 
 def known_from_a_session_that_was_over(world: Worlds) -> None:
-    """B has let a message be accepted before it reads of S, in a session that A had ended before it answered S: when
-    S is told to B again it is known there, but not since it was confirmed (protocol 7.3)."""
+    """B has let a message be accepted before it reads of S, in a session that A had ended before it answered S: when S
+    is told to B again it is known there, but not since it was confirmed (protocol 7.3.7, 7.3.8)."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up("p0@B")
     _subscribed_without(s, "B")
     s.release().run().finish()
@@ -148,7 +151,7 @@ def known_from_a_session_that_was_over(world: Worlds) -> None:
 
 def mark_of_another_router_hides_no_gap(world: Worlds) -> None:
     """The same of an S without memory, which has been told C's mark at its answer, moves to B, and is told B's: they
-    must not be the same (protocol 7.3)."""
+    must not be the same (protocol 7.3.7, 7.3.8)."""
     s = Schedule(world("ABC", [P(), P("p1")], [S(kind=PLAIN)], strict=False, address=ACCEPT))
     s.up("p0@B", "p1@C")
     s.send("p1").run()
@@ -160,7 +163,7 @@ def mark_of_another_router_hides_no_gap(world: Worlds) -> None:
 
 def router_dies_when_it_has_asked_everybody(world: Worlds) -> None:
     """B has let something be accepted and is told of S, who subscribes at A; A dies, answered or not. S comes to B:
-    whether it resumes or begins, it has missed nothing, and nobody is told so (protocol 7.3)."""
+    whether it resumes or begins, it has missed nothing, and nobody is told so (protocol 7.3.8)."""
     for answered in (True, False):
         s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("p0@B")
         s.send("p0").run()
@@ -181,7 +184,7 @@ def _first(w: World, x: str, y: str) -> Any:
 
 def answered_before_those_who_start_have_met(world: Worlds) -> None:
     """A and C have started again. B has said HELLO to C before it knew of A, and C reads it late; A has waited for C
-    for long enough to take S, but must not answer it while B has C up (protocol 7.2)."""
+    for long enough to take S, but must not answer it while B has C up (protocol 7.2.6)."""
     s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
     s.hold(("up", "A", "C"), ("up", "C", "A"), ("msg", "B", "C"), ("up", "B", "A"))
     for name in "AC":
@@ -195,7 +198,7 @@ def answered_before_those_who_start_have_met(world: Worlds) -> None:
 
 def who_is_never_met_is_waited_for_no_longer_than_subscriptions(world: Worlds) -> None:
     """A has started again and never gets a session with C, which B has up: it takes subscribers, and lets messages be
-    accepted, when all from before have expired (protocol 4.4)."""
+    accepted, when all from before have expired (protocol 4.4.5)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=ACCEPT)).up()
     s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "A").step("restart", "A").attach("s0@A")
     s.pass_time(60.0).run()
@@ -210,7 +213,8 @@ def who_is_never_met_is_waited_for_no_longer_than_subscriptions(world: Worlds) -
 
 # ---------------------------------------------------------------------- routers of two versions
 def told_beside_a_router_of_the_version_before(world: Worlds) -> None:
-    """S (no map) has read at B that it has a gap. B says so to A, and not to C, which does not know the message."""
+    """S (no map) has read at B that it has a gap. B says so to A, and not to C, which does not know the message
+    (protocol 3.2.6)."""
     s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT, old="C")).up("p0@B")
     assert [s.w.site("B").router.core.speaks(router) for router in "ABC"] == [5, 5, 4]
     s.step("part", "A").attach("s0@A")
@@ -224,7 +228,7 @@ def told_beside_a_router_of_the_version_before(world: Worlds) -> None:
 
 def gap_is_told_behind_a_home_of_the_version_before(world: Worlds) -> None:
     """S (no map) is told of the gap in an answer that it never reads, and goes back to B, which knows of none. Together
-    again, B says that S has stayed there, in the words of a client that presents a map."""
+    again, B says that S has stayed there, in the words of a client that presents a map (protocol 7.6.9)."""
     s = Schedule(world("AB", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT, old="B")).up("p0@A")
     s.step("part", "A").attach("s0@B")
     s.send("p0").run()

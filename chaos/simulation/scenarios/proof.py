@@ -16,7 +16,8 @@ from router.names import PUBLISHER_EXPIRED
 
 # ---------------------------------------------------------------------- two ingresses
 def zombie_ingress_replays_to_crossing_subscriber(world: Worlds) -> None:
-    """P half open at A, really at B (other side of a partition); m settled through B; S crosses over to A."""
+    """P half open at A, really at B (other side of a partition); m settled through B; S crosses over to A (protocol
+    7.4.3)."""
     s = Schedule(world("AB", [P()], [S()], strict=False)).up("s0@B", "p0@A")
     s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")))
     s.step("part", "A").release()
@@ -28,7 +29,7 @@ def zombie_ingress_replays_to_crossing_subscriber(world: Worlds) -> None:
 
 
 def zombie_ingress_declares_settled(world: Worlds) -> None:
-    """S holds m (sent through B); crosses to A, where the zombie ingress does not know m."""
+    """S holds m (sent through B); crosses to A, where the zombie ingress does not know m (protocol 7.4.3)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up("s0@B", "s1@B", "p0@A")
     s.step("part", "A").run()
     s.drop("p0")
@@ -43,7 +44,8 @@ def zombie_ingress_declares_settled(world: Worlds) -> None:
 
 def sign_of_life_older_than_the_subscription(world: Worlds) -> None:
     """P has shown A that it is there, and sent m; nobody reads that. It goes to B, where S accepts m and forgets it. B
-    dies, and with it all that was known of P's later attachment. S comes to A; then A reads what P said long ago."""
+    dies, and with it all that was known of P's later attachment. S comes to A; then A reads what P said long ago
+    (protocol 5.2.4)."""
     s = Schedule(world("AB", [P()], [S()], strict=False)).up("s0@B")
     s.hold(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
     s.attach("p0@A")
@@ -61,7 +63,7 @@ def sign_of_life_older_than_the_subscription(world: Worlds) -> None:
 # ---------------------------------------------------------------------- routers vouch for a publisher
 def called_where_a_session_is_over(world: Worlds) -> None:
     """B has given A up, which A has not heard. P, which answers no echo, goes to B, where S accepts m and forgets it. B
-    dies. S comes to A, which still takes itself to be in session with everybody."""
+    dies. S comes to A, which still takes itself to be in session with everybody (protocol 5.9.3)."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B", "p0@A")
     s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")))
     s.hold(("down", "A", "B"), ("up", "B", "A")).step("suspect", "B", "A").run()
@@ -76,7 +78,7 @@ def called_where_a_session_is_over(world: Worlds) -> None:
 
 def proof_from_before_all_were_together(world: Worlds) -> None:
     """P has proved itself at A, and goes to B, at the other side of a partition, where S accepts m and forgets it. B
-    dies and starts again, the partition heals, and all routers are together when S comes to A."""
+    dies and starts again, the partition heals, and all routers are together when S comes to A (protocol 5.9.2)."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B", "p0@A")
     s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")))
     s.step("part", "A").release().run()
@@ -91,7 +93,8 @@ def proof_from_before_all_were_together(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- attaches and signs of life that are read late
 def attach_read_late_plain(world: Worlds) -> None:
-    """The attach frame of an abandoned connection is processed after the publisher attached elsewhere."""
+    """The attach frame of an abandoned connection is processed after the publisher attached elsewhere (protocol 5.1.1,
+    5.2.4)."""
     s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up("s0@B")
     s.hold(("c2r", ("p0", 1))).step("connect", "p0", "A")
     old = s.drop("p0")
@@ -103,7 +106,8 @@ def attach_read_late_plain(world: Worlds) -> None:
 
 
 def attach_read_late_steals_nothing(world: Worlds) -> None:
-    """The attach frame of an abandoned connection is read at the router at which the publisher is attached since."""
+    """The attach frame of an abandoned connection is read at the router at which the publisher is attached since
+    (protocol 5.1.7)."""
     s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up("s0@B")
     s.hold(("c2r", ("p0", 1))).step("connect", "p0", "A")
     old = s.drop("p0")
@@ -116,7 +120,7 @@ def attach_read_late_steals_nothing(world: Worlds) -> None:
 
 
 def sign_of_life_read_late_plain(world: Worlds) -> None:
-    """The same with the publisher's sign of life stuck in the old connection."""
+    """The same with the publisher's sign of life stuck in the old connection (protocol 5.1.1)."""
     s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up("s0@B")
     s.step("connect", "p0", "A").run(until=lambda: s.next_frame(("p0", 1)) == "flow")
     s.w.publisher("p0").known = False  # as far as it knows it was never confirmed
@@ -130,7 +134,7 @@ def sign_of_life_read_late_plain(world: Worlds) -> None:
 
 def sign_of_life_where_the_clock_is_ahead(world: Worlds) -> None:
     """The same of a publisher that works at B, whose clock is two hours behind A's: S has accepted what A reads late,
-    and forgotten it."""
+    and forgotten it (protocol 5.1.6, 5.2.4)."""
     w = wider(world, FaultyWorld)("AB", [P(kind=UNIQUE)], [S()])
     s = Schedule(w).up("s0@B")
     s.step("clock", "B", -7200)
@@ -145,7 +149,8 @@ def sign_of_life_where_the_clock_is_ahead(world: Worlds) -> None:
 
 def sign_of_life_from_before_the_clock_was_set_back(world: Worlds) -> None:
     """P sends m0 through A, and loses that connection before A reads m0. A's clock is set back, and P attaches there
-    again, on a connection that it opened earlier. S has accepted m0, and forgotten it, when A reads the other one."""
+    again, on a connection that it opened earlier. S has accepted m0, and forgotten it, when A reads the other one
+    (protocol 1.4)."""
     w = wider(world, FaultyWorld)("AB", [P(kind=UNIQUE)], [S()])
     w.site("A").router.numbers = count(0, -1)
     s = Schedule(w).up("s0@B")
@@ -159,7 +164,7 @@ def sign_of_life_from_before_the_clock_was_set_back(world: Worlds) -> None:
 
 
 def attach_and_detach_read_late(world: Worlds) -> None:
-    """P gives up waiting for A (attach, then detach, then another router); A reads both later."""
+    """P gives up waiting for A (attach, then detach, then another router); A reads both later (protocol 5.2.3)."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B")
     s.step("connect", "p0", "A")
     publisher = s.w.publisher("p0")
@@ -186,6 +191,7 @@ def _read_when_both_have_moved(s: Schedule, old: tuple[str, int]) -> None:
 
 
 def transfer_sent_before_the_question(world: Worlds) -> None:
+    """Protocol 5.7.2."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B", "p0@A")
     cid = s.cid("p0")
     s.hold(("c2r", cid)).step("part", "A").run().send("p0")
@@ -195,7 +201,7 @@ def transfer_sent_before_the_question(world: Worlds) -> None:
 
 def flow_without_credit_before_the_question(world: Worlds) -> None:
     """P's credit at A is taken back while m0 is under way, and P shows that it has none: as much as the question asks
-    for. A reads that when P works at B, where m0 is settled, and S has crossed over."""
+    for. A reads that when P works at B, where m0 is settled, and S has crossed over (protocol 5.7.3)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up("s1@A", "p0@A")
     old = s.cid("p0")
     s.hold(("c2r", old)).send("p0").step("close", "s1").run().step("show", "p0")
@@ -210,6 +216,7 @@ def flow_without_credit_before_the_question(world: Worlds) -> None:
 
 
 def heartbeat_sent_before_the_question(world: Worlds) -> None:
+    """Protocol 5.7.2."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B")
     s.step("connect", "p0", "A").run(until=lambda: s.w.clients["p0"].state == "on")
     old = s.cid("p0")
@@ -224,7 +231,7 @@ def heartbeat_sent_before_the_question(world: Worlds) -> None:
 
 def answer_to_an_earlier_question(world: Worlds) -> None:
     """P has answered the question that A asked for s1, and is at B by the time A reads that; meanwhile S has crossed
-    over to A (protocol 5.7)."""
+    over to A (protocol 5.7.6)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up("s0@B", "s1@A", "p0@A")
     s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")) and bool(s.accepted("s1")))
     s.run()
@@ -244,7 +251,8 @@ def answer_to_an_earlier_question(world: Worlds) -> None:
 
 
 def flush_by_an_abandoned_ingress(world: Worlds) -> None:
-    """P is back at A (cut off), leaves unnoticed without re-sending; publisher_timeout passes there."""
+    """P is back at A (cut off), leaves unnoticed without re-sending; publisher_timeout passes there (protocol
+    8.5.1)."""
     s = half_accepted(world, "A", "B", "A", publisher=P(kind=UNIQUE), strict=False)
     s.lose("p0")
     s.step("part", "A").run()
@@ -266,7 +274,8 @@ def flush_by_an_abandoned_ingress(world: Worlds) -> None:
 
 def publisher_that_a_map_tells_of_may_come_too_late(world: Worlds) -> None:
     """P has not heard that S accepted m0. A dies and starts again; P attaches, then S, whose map tells A of P. S has
-    come since, so P is asked for another sign of life, and gives none until nobody waits for it any more."""
+    come since, so P is asked for another sign of life, and gives none until nobody waits for it any more (protocol
+    5.4.2)."""
     s = Schedule(world("A", [P(kind=UNIQUE)], [S()], strict=False, address=SHORT)).up("s0@A", "p0@A")
     s.send("p0").run(until=lambda: bool(s.w.subscriber("s0").in_hand))
     s.step("crash", "A").run()
@@ -282,7 +291,8 @@ def publisher_that_a_map_tells_of_may_come_too_late(world: Worlds) -> None:
 
 def sent_again_while_nobody_accepts(world: Worlds) -> None:
     """S holds two messages and accepts neither for longer than P is waited for. P has come back and sent the first one
-    again, which takes all the room that there is: B must not say that P will not send the other one."""
+    again, which takes all the room that there is: B must not say that P will not send the other one (protocol
+    8.5.3)."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=SHORT, window_bytes=40)).up("s0@A", "p0@B")
     s.send("p0")
     s.run()  # it gets credit for two as large as that
@@ -296,7 +306,8 @@ def sent_again_while_nobody_accepts(world: Worlds) -> None:
 
 def expected_of_a_publisher_that_got_no_credit(world: Worlds) -> None:
     """S holds two messages, sent through A, which is cut off from B. P goes to B, where nobody has subscribed: it gets
-    no credit for longer than it is waited for. Then the routers meet: B must not say that P will send them no more."""
+    no credit for longer than it is waited for. Then the routers meet: B must not say that P will send them no more
+    (protocol 8.5.2)."""
     s = Schedule(world("AB", [P()], [S()], strict=False)).up()
     s.hold(("accept",)).step("part", "A").attach("s0@A").attach("p0@A")
     s.send("p0", 2).run(until=lambda: len(s.w.subscriber("s0").in_hand) == 2)

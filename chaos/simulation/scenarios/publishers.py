@@ -47,7 +47,8 @@ def accept_known_settle_lost(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- terms
 def stale_ingress_overtaken(world: Worlds) -> None:
-    """A's SYNC for S is overtaken (on another stream) by B's claim: P has moved from A to B."""
+    """A's SYNC for S is overtaken (on another stream) by B's claim: P has moved from A to B (protocol 5.5.1, 6.2.1,
+    7.5.4)."""
     s = Schedule(world("ABD", [P()], [S()])).up("p0@A")
     s.hold(("msg", "A", "D")).step("connect", "s0", "D").run()
     s.drop("p0")
@@ -57,7 +58,8 @@ def stale_ingress_overtaken(world: Worlds) -> None:
 
 
 def pub_overtaken_by_subscriber(world: Worlds) -> None:
-    """B's PUB (P at B, long ago) reaches D after S, who holds a later message got through C, has moved to D."""
+    """B's PUB (P at B, long ago) reaches D after S, who holds a later message got through C, has moved to D (protocol
+    5.5.5)."""
     s = Schedule(world("BCD", [P()], [S("s0"), S("s1")], strict=False)).up("s0@C", "s1@C")
     slow = [("msg", "B", "D"), ("down", "B", "D"), ("down", "D", "B")]  # B's stream to D is slow
     s.hold(*slow)
@@ -78,7 +80,7 @@ def pub_overtaken_by_subscriber(world: Worlds) -> None:
 
 
 def pubdown_of_an_earlier_ingress(world: Worlds) -> None:
-    """P moves from A to B; A's PUBDOWN reaches C after B's PUB (protocol 8.4)."""
+    """P moves from A to B; A's PUBDOWN reaches C after B's PUB (protocol 8.4.2)."""
     s = Schedule(world("ABC", [P()], [S()])).up("s0@C", "p0@A")
     s.hold(("msg", "A", "C"))
     s.lose("p0").attach("p0@B")
@@ -88,7 +90,7 @@ def pubdown_of_an_earlier_ingress(world: Worlds) -> None:
 
 
 def closed_publisher_and_old_ingress(world: Worlds) -> None:
-    """P moves from A to C and closes; A's replay to B (an older stream) arrives after the close."""
+    """P moves from A to C and closes; A's replay to B (an older stream) arrives after the close (protocol 8.4.5)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False)).up("s0@B", "p0@A")
     s.hold(("accept",), ("msg", "A", "B")).send("p0").run().hold(("down", "B", "A"))
     s.step("suspect", "A", "B")
@@ -101,7 +103,7 @@ def closed_publisher_and_old_ingress(world: Worlds) -> None:
 
 def publisher_away_from_a_dynamic_node(world: Worlds) -> None:
     """S has accepted m0 at a node, and stays there; P, who has not been told, is away for longer than it takes to
-    forget who sent to a node that has ended (protocol 8.4)."""
+    forget who sent to a node that has ended (protocol 8.4.13)."""
     p0, s0 = P(), S()
     p0.address = s0.address = "_dynamic/B/0/target"
     s = Schedule(world("AB", [p0], [s0])).up("s0@B", "p0@A").pass_time(130.0).run()
@@ -112,18 +114,20 @@ def publisher_away_from_a_dynamic_node(world: Worlds) -> None:
 
 # ---------------------------------------------------------------------- maps
 def no_map_is_not_an_empty_map(world: Worlds) -> None:
+    """Protocol 5.4.5."""
     s = half_accepted(world, "B", "B", "A", publisher=P(kind=UNIQUE))
     s.lose("p0").attach("p0@B").finish()
 
 
 def synced_under_an_unknown_set(world: Worlds) -> None:
-    """P, who presents no map, claims while S is there: S is in its stream from the first message on (protocol 5.5)."""
+    """P, who presents no map, claims while S is there: S is in its stream from the first message on (protocol
+    5.5.4)."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()])).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0").run().finish()
 
 
 def reused_tags_after_memory_loss(world: Worlds) -> None:
-    """P loses its memory and reuses its tags while S (away) still holds the old one."""
+    """P loses its memory and reuses its tags while S (away) still holds the old one (protocol 5.4.4)."""
     s = half_accepted(world, "B", "B", "A")
     s.lose("s0")
     s.step("pfresh", "p0").attach("p0@A")
@@ -132,7 +136,8 @@ def reused_tags_after_memory_loss(world: Worlds) -> None:
 
 
 def empty_map_resumes_nothing(world: Worlds) -> None:
-    """The same of a P with memory and without epochs, whose first new attach was answered, and then lost unproved."""
+    """The same of a P with memory and without epochs, whose first new attach was answered, and then lost unproved
+    (protocol 5.1.3)."""
     s = half_accepted(world, "B", "B", "A", names="ABC", publisher=P(kind=MEMORY))
     s.lose("s0")
     s.step("pfresh", "p0").step("connect", "p0", "C")
@@ -146,7 +151,7 @@ def empty_map_resumes_nothing(world: Worlds) -> None:
 
 
 def life_that_a_map_has_made_up(world: Worlds) -> None:
-    """S1 says that it has in hand what P has sent in a later life, which P never had."""
+    """S1 says that it has in hand what P has sent in a later life, which P never had (protocol 7.2.4)."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S("s0"), S("s1")], address=SHORT)).up("s0@A", "s1@B")
     s.lose("s1")
     made_up = tag_prefix(derive_publisher_id("p0", "out", ADDRESS, True), 7) + b"m"
@@ -175,7 +180,8 @@ def _phantom(world: Worlds, names: str) -> Schedule:
 
 
 def incarnation_never_goes_back(world: Worlds) -> None:
-    """P comes to C and is resumed as the wrong incarnation, but has sent nothing when the partition heals."""
+    """P comes to C and is resumed as the wrong incarnation, but has sent nothing when the partition heals (protocol
+    5.5.1, 5.6.2)."""
     s = _phantom(world, "AC")
     s.hold(lambda e, w: e[0] == "c2r" and w.pipes[e[1]].router == "C" and s.next_frame(e[1]) == "transfer")
     s.attach("p0@C")

@@ -32,7 +32,8 @@ def _held_by_one(
 
 
 def queue_holder_is_away(world: Worlds) -> None:
-    """s0 holds m0 and loses its connection. s1 does not get it; s0 comes back with it in its map, and accepts."""
+    """s0 holds m0 and loses its connection. s1 does not get it; s0 comes back with it in its map, and accepts (protocol
+    16.6.1)."""
     s = _held_by_one(world, "AB", "B", "A", "A")
     s.lose("s0").run()
     assert not s.w.subscriber("s1").in_hand
@@ -42,7 +43,8 @@ def queue_holder_is_away(world: Worlds) -> None:
 
 
 def queue_holder_expires(world: Worlds) -> None:
-    """s0 holds m0, loses its connection, and its timeout is over: s1 gets m0. s0 is told, and does not accept it."""
+    """s0 holds m0, loses its connection, and its timeout is over: s1 gets m0. s0 is told, and does not accept it
+    (protocol 16.6.2)."""
     s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE)
     s.lose("s0").run().hold(("accept", "s0")).release(("accept",)).pass_time(EXPIRY_S).run()
     assert s.accepted("s1") == {M0}, "G4 nobody gets it"
@@ -51,7 +53,8 @@ def queue_holder_expires(world: Worlds) -> None:
 
 
 def queue_holder_expires_and_begins_anew(world: Worlds) -> None:
-    """The same, but s1 does not accept m0 either. s0's next attach is fresh, and has m0 in its map: that is s1's."""
+    """The same, but s1 does not accept m0 either. s0's next attach is fresh, and has m0 in its map: that is s1's
+    (protocol 16.2.3)."""
     s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE)
     s.lose("s0").run().pass_time(EXPIRY_S).run().attach("s0@B")
     assert [mid for _, mid in s.w.subscriber("s1").in_hand] == [M0]
@@ -60,7 +63,8 @@ def queue_holder_expires_and_begins_anew(world: Worlds) -> None:
 
 
 def queue_holder_expires_where_nobody_knows_it(world: Worlds) -> None:
-    """s0 holds m0, and all routers die. P and s1 are back, and s0 is away for its timeout: s1 gets m0. s0 is told."""
+    """s0 holds m0, and all routers die. P and s1 are back, and s0 is away for its timeout: s1 gets m0. s0 is told
+    (protocol 16.2.2)."""
     s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE).hold(("settle",))
     s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run().attach("s1@A", "p0@A")
     s.hold(("accept", "s0")).release(("accept",)).pass_time(2 * EXPIRY_S).run()
@@ -71,7 +75,8 @@ def queue_holder_expires_where_nobody_knows_it(world: Worlds) -> None:
 
 
 def queue_holder_without_a_map(world: Worlds) -> None:
-    """s0, which keeps no map, accepts m0, and its router dies before it has read that. s0 is back: m0 comes again."""
+    """s0, which keeps no map, accepts m0, and its router dies before it has read that. s0 is back: m0 comes again
+    (protocol 16.6.3)."""
     s = Schedule(world("AB", [P()], [S("s0", PLAIN), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
     s.w.checker.at_least_once.add("s0")
     s.send("p0").hold(("c2r", s.cid("s0"))).run()
@@ -91,7 +96,7 @@ def _settled(name: str = "p0") -> Publisher:
 
 def queue_settled_goes_to_one_consumer(world: Worlds) -> None:
     """P sends m0 settled. s0, which keeps no map, has it in hand when its router dies: it may have worked on it, so
-    neither it nor s1 gets it again."""
+    neither it nor s1 gets it again (protocol 16.1.5)."""
     s = Schedule(world("AB", [_settled()], [S("s0", PLAIN), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
     s.w.checker.at_least_once.add("s0")
     s.hold(("accept",)).send("p0").run()
@@ -101,7 +106,8 @@ def queue_settled_goes_to_one_consumer(world: Worlds) -> None:
 
 
 def queue_settled_waits_when_its_publisher_has_gone(world: Worlds) -> None:
-    """P sends m0 settled while s0 has no credit, and closes its link. s0 gets m0 when it has credit again."""
+    """P sends m0 settled while s0 has no credit, and closes its link. s0 gets m0 when it has credit again (protocol
+    16.1.7)."""
     s = Schedule(world("AB", [_settled(), P("p1")], [S("s0", credit=1)], address=QUEUE)).up("s0@B", "p1@B", "p0@A")
     s.hold(("accept",)).send("p1").run().send("p0").run().step("close", "p0").run().release().run()
     assert s.accepted("s0") == {("p1", 0), M0}, "G4 s0 does not get what was sent settled"
@@ -110,7 +116,7 @@ def queue_settled_waits_when_its_publisher_has_gone(world: Worlds) -> None:
 
 def queue_settled_waits_for_a_consumer_that_comes_back(world: Worlds) -> None:
     """P sends m0 settled while s0 is away, and closes its link. s0 is back and gets m0: nobody has to be asked whether
-    P is elsewhere by now."""
+    P is elsewhere by now (protocol 16.1.3)."""
     s = Schedule(world("AB", [_settled()], [S("s0")], address=QUEUE)).up("s0@B", "p0@A").lose("s0").run()
     s.send("p0").run().step("close", "p0").run().attach("s0@B")
     assert s.accepted("s0") == {M0}, "G4 s0 does not get what was sent settled"
@@ -118,7 +124,8 @@ def queue_settled_waits_for_a_consumer_that_comes_back(world: Worlds) -> None:
 
 
 def queue_holder_is_attached(world: Worlds) -> None:
-    """s0 at B holds m0. A, where P is, dies. P sends m0 again at C, which s1 is at: B says that s0 has it."""
+    """s0 at B holds m0. A, where P is, dies. P sends m0 again at C, which s1 is at: B says that s0 has it (protocol
+    16.4.2)."""
     s = _held_by_one(world, "ABC", "B", "C", "A")
     s.step("crash", "A").attach("p0@C")
     assert not s.w.subscriber("s1").in_hand
@@ -128,7 +135,8 @@ def queue_holder_is_attached(world: Worlds) -> None:
 
 
 def queue_orphan_may_hold_it(world: Worlds) -> None:
-    """s0 holds m0, and its router B dies with A, where P is. P sends m0 again at C, which s1 is at. C waits for s0."""
+    """s0 holds m0, and its router B dies with A, where P is. P sends m0 again at C, which s1 is at. C waits for s0
+    (protocol 16.4.1)."""
     s = _held_by_one(world, "ABC", "B", "C", "A")
     s.step("crash", "A").step("crash", "B").attach("p0@C")
     assert not s.w.subscriber("s1").in_hand
@@ -147,7 +155,8 @@ def queue_orphan_does_not_hold_it(world: Worlds) -> None:
 
 
 def queue_accepted_and_left(world: Worlds) -> None:
-    """s0 accepts m0 while P is away, and closes before P is back: its router remembers that it has been accepted."""
+    """s0 accepts m0 while P is away, and closes before P is back: its router remembers that it has been accepted
+    (protocol 16.7.1)."""
     s = _held_by_one(world, "AB", "B", "A", "A")
     s.lose("p0").run().release()
     s.step("accept", "s0", 0).step("close", "s0").run()
@@ -159,7 +168,7 @@ def queue_accepted_and_left(world: Worlds) -> None:
 
 def queue_accepted_in_its_map_and_left(world: Worlds) -> None:
     """s0 comes back with m0 accepted in its map. SYNC binds it, and before A has read what s0 holds, s0 closes: B has
-    told nobody yet that it is accepted."""
+    told nobody yet that it is accepted (protocol 16.7.2)."""
     s = _held_by_one(world, "AB", "B", "A", "A")
     s.lose("p0").lose("s0").run().release()
     s.step("accept", "s0", 0).attach("p0@A").hold(s.next_is("Hold")).attach("s0@B")
@@ -186,20 +195,21 @@ def _is_settled(s: Schedule) -> None:
 
 
 def queue_held_and_done_when_it_is_heard(world: Worlds) -> None:
-    """Then B hears it, and P settles."""
+    """Then B hears it, and P settles (protocol 16.4.7)."""
     s = _done_before_it_is_heard(world)
     s.holds = [("settle",)]
     _is_settled(s.run().release().run())
 
 
 def queue_held_and_settled_when_it_is_heard(world: Worlds) -> None:
-    """P settles before B hears it."""
+    """P settles before B hears it (protocol 16.4.7)."""
     _is_settled(_done_before_it_is_heard(world).release(("settle",)).run().release().run())
 
 
 def queue_attach_that_is_read_late(world: Worlds) -> None:
     """s0, which brings no epochs, has m0 in hand at A. B reads an attach of an earlier connection of it, with an empty
-    map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map."""
+    map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map (protocol
+    16.8.1, 16.8.2)."""
     s = Schedule(world("AB", [P()], [S("s0", MEMORY), S("s1")], address=QUEUE)).up("s0@A", "p0@A").lose("s0").run()
     s.hold(("c2r", ("s0", 2))).step("connect", "s0", "B").run()
     old = s.drop("s0")
@@ -215,7 +225,7 @@ def queue_attach_that_is_read_late(world: Worlds) -> None:
 
 def queue_settled_where_a_consumer_has_gone(world: Worlds) -> None:
     """As before, but P is back twice: the first time it sends nothing, and another publisher's message is settled
-    before the second. What B remembers of s0 is settled nevertheless."""
+    before the second. What B remembers of s0 is settled nevertheless (protocol 16.7.5)."""
     s = Schedule(world("AB", [P("p0"), P("p1")], [S("s0"), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0").run().lose("p0").run().release()
     s.step("accept", "s0", 0).step("close", "s0").run()
@@ -229,7 +239,7 @@ def queue_settled_where_a_consumer_has_gone(world: Worlds) -> None:
 
 def queue_all_die_and_the_holder_is_late(world: Worlds) -> None:
     """s0 holds m0, and all routers die. P and s1 are back before it: m0 waits until all consumers that may hold it are
-    known."""
+    known (protocol 16.2.1)."""
     s = _held_by_one(world, "AB", "B", "A", "A")
     s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run().pass_time(2.0)
     s.attach("s1@A", "p0@A")
@@ -240,7 +250,8 @@ def queue_all_die_and_the_holder_is_late(world: Worlds) -> None:
 
 
 def queue_idle_consumers_share(world: Worlds) -> None:
-    """s0 has four in hand, and closes: they are free at one moment. s1 and s2 are idle, and get two each."""
+    """s0 has four in hand, and closes: they are free at one moment. s1 and s2 are idle, and get two each (protocol
+    16.3.2)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1"), S("s2")], address=QUEUE)).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0", 4).run().attach("s1@B", "s2@B").step("close", "s0").run()
     have = [len(s.w.subscriber(name).in_hand) for name in ("s1", "s2")]
@@ -250,7 +261,7 @@ def queue_idle_consumers_share(world: Worlds) -> None:
 
 def queue_round_that_is_over(world: Worlds) -> None:
     """Two ingresses may use the credit of one consumer. What A has assigned beyond it goes back, and what A has
-    assigned since must not overtake that, though there is credit again."""
+    assigned since must not overtake that, though there is credit again (protocol 16.3.6)."""
     s = Schedule(world("ABD", [P("p0"), P("p1")], [S("s0")], address=QUEUE)).up("s0@B", "p0@A", "p1@D")
     s.hold(("accept",)).send("p1", 5).run()
     assert len(s.w.subscriber("s0").in_hand) == 5
@@ -263,7 +274,7 @@ def queue_round_that_is_over(world: Worlds) -> None:
 
 def queue_named_where_another_may_hold_it(world: Worlds) -> None:
     """s0 holds m0, and all routers die. s1 is back first and goes again: P's router takes m0 for what s1 may hold. Then
-    s0 comes with it, and accepts. s1, when it is back, does not get it."""
+    s0 comes with it, and accepts. s1, when it is back, does not get it (protocol 16.4.4)."""
     s = _held_by_one(world, "AB", "B", "A", "A")
     s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run()
     s.attach("s1@A").lose("s1").run().attach("p0@A", "s0@B").release().run().attach("s1@A").pass_time(100.0).run()
@@ -274,7 +285,7 @@ def queue_named_where_another_may_hold_it(world: Worlds) -> None:
 
 def queue_given_back_and_assigned_again(world: Worlds) -> None:
     """A has read that m5 goes back, and its session with B ends before B has read m6. In the next one s0 does not hold
-    m6: it does not get it before m5."""
+    m6: it does not get it before m5 (protocol 16.4.5)."""
     s = Schedule(world("ABD", [P("p0"), P("p1")], [S("s0")], address=QUEUE)).up("s0@B", "p0@A", "p1@D")
     s.hold(("accept",)).send("p1", 5).run()
     s.hold(("msg", "B", "A")).send("p0", 6).run()
@@ -305,17 +316,18 @@ def _named_on_a_link_that_is_gone(world: Worlds, *, heard: bool) -> None:
 
 
 def queue_named_on_a_link_that_is_gone(world: Worlds) -> None:
-    """A waits for what s0 says at B: m2 must not overtake m0."""
+    """A waits for what s0 says at B: m2 must not overtake m0 (protocol 16.4.4)."""
     _named_on_a_link_that_is_gone(world, heard=False)
 
 
 def queue_not_named_on_the_next_link(world: Worlds) -> None:
-    """A does not take m0 and m1 for s0's any more: m2 must not overtake m0."""
+    """A does not take m0 and m1 for s0's any more: m2 must not overtake m0 (protocol 16.4.4)."""
     _named_on_a_link_that_is_gone(world, heard=True)
 
 
 def queue_not_named_in_the_next_routers_answer(world: Worlds) -> None:
-    """The same, but P's claim is open when s0 attaches at B, whose answer says that s0 holds neither."""
+    """The same, but P's claim is open when s0 attaches at B, whose answer says that s0 holds neither (protocol
+    16.4.2)."""
     s = Schedule(world("AB", [P("p0", MEMORY)], [S("s0", PLAIN)], address=QUEUE)).up("s0@A", "p0@A")
     s.hold(("r2c", s.cid("s0"))).send("p0", 2).run().lose("p0")
     s.hold(("msg", "A", "B")).attach("p0@A").lose("s0").attach("s0@B")
@@ -326,7 +338,7 @@ def queue_not_named_in_the_next_routers_answer(world: Worlds) -> None:
 
 def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
     """The session between A and B ends before B has read m0. In the next one P sends m1 before A knows that s0 does not
-    hold m0: m1 waits."""
+    hold m0: m1 waits (protocol 16.4.1)."""
     s = Schedule(world("AB", [P()], [S("s0")], address=QUEUE)).up("s0@B", "p0@A")
     s.hold(("msg", "A", "B")).send("p0").run().step("part", "A").run()
     s.hold(s.next_is("Hold")).release(("msg", "A", "B")).run().send("p0").run()
@@ -335,7 +347,8 @@ def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
 
 
 def queue_given_back_while_its_router_is_dead(world: Worlds) -> None:
-    """A, where P is, dies, and B tells C that s0 holds m0. Then s0 gives that back. C asks for it, and s1 gets it."""
+    """A, where P is, dies, and B tells C that s0 holds m0. Then s0 gives that back. C asks for it, and s1 gets it
+    (protocol 16.5.5)."""
     s = _held_by_one(world, "ABC", "B", "C", "A").step("crash", "A").hold(("msg", "B", "C")).attach("p0@C")
     s.step("release", "s0", 0).run().release().run()
     assert s.accepted("s1") == {M0}, "G4 nobody gets it"
@@ -344,7 +357,7 @@ def queue_given_back_while_its_router_is_dead(world: Worlds) -> None:
 
 def queue_two_consumers_fail(world: Worlds) -> None:
     """s0 releases m0 three times, fails with it as often, and closes. So does s1: that is more often than m0 is
-    delivered again, and P is told that it is rejected."""
+    delivered again, and P is told that it is rejected (protocol 16.5.3)."""
     s = _held_by_one(world, "AB", "A", "B", "A")
     for name in ("s0", "s1"):
         for _ in range(6):
@@ -357,7 +370,7 @@ def queue_two_consumers_fail(world: Worlds) -> None:
 
 def queue_undeliverable_at_a_link(world: Worlds) -> None:
     """s0 says that it cannot take m1, and nobody else is there. A, where P is, dies, and P sends m1 again at C: s0 does
-    not get it on the link on which it has declined it. s1 does."""
+    not get it on the link on which it has declined it. s1 does (protocol 16.5.4)."""
     s = Schedule(world("ABC", [P()], [S("s0"), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0", 2).run().step("reject", "s0", 1).run()
     s.step("crash", "A").attach("p0@C")
@@ -375,7 +388,7 @@ def _passing() -> Publisher:
 
 
 def queue_expires_where_nobody_has_credit(world: Worlds) -> None:
-    """No consumer gives credit. When the time of m0 is over, P is told."""
+    """No consumer gives credit. When the time of m0 is over, P is told (protocol 16.3.9)."""
     s = Schedule(world("AB", [_passing()], [S("s0", credit=0)], address=EXPIRING)).up("s0@B", "p0@A").send("p0").run()
     assert s.w.publisher("p0").unsettled
     s.pass_time(TTL_S + 1).finish()
@@ -383,7 +396,7 @@ def queue_expires_where_nobody_has_credit(world: Worlds) -> None:
 
 def queue_expired_in_a_consumers_hands(world: Worlds) -> None:
     """s0 has m0 in hand, and loses its connection. The time of m0 is over. s0 comes back and rejects it: P is not told
-    anything before."""
+    anything before (protocol 16.3.9)."""
     s = Schedule(world("AB", [_passing()], [S("s0")], address=EXPIRING)).up("s0@B", "p0@A")
     s.hold(("accept",)).send("p0").run().lose("s0").run().pass_time(TTL_S + 1).run()
     s.attach("s0@A").step("reject", "s0", 0).release().run()
@@ -403,7 +416,8 @@ def _grouped(world: Worlds, names: str, *publishers: str, credit: int = 10) -> S
 
 
 def queue_group_waits_for_its_consumer(world: Worlds) -> None:
-    """s0 has m0 in hand, and no more credit. m1, of the same group, does not go to s1, which has some."""
+    """s0 has m0 in hand, and no more credit. m1, of the same group, does not go to s1, which has some (protocol
+    16.9.4)."""
     s = _grouped(world, "AB", credit=1).up("s0@A", "p0@B").hold(("accept", "s0")).send("p0").run()
     s.attach("s1@B").send("p0").run().release().run()
     assert s.accepted("s0") == {M0, ("p0", 1)}
@@ -411,7 +425,8 @@ def queue_group_waits_for_its_consumer(world: Worlds) -> None:
 
 
 def queue_group_of_an_orphan(world: Worlds) -> None:
-    """s0 has accepted m0, and loses its connection. m1 waits for it. When s0 has closed, m2 goes to s1."""
+    """s0 has accepted m0, and loses its connection. m1 waits for it. When s0 has closed, m2 goes to s1 (protocol
+    16.9.4)."""
     s = _grouped(world, "AB").up("s0@A", "p0@B").send("p0").run().lose("s0").attach("s1@B").send("p0").run()
     assert not s.accepted("s1")
     s.attach("s0@B").run()
@@ -422,7 +437,8 @@ def queue_group_of_an_orphan(world: Worlds) -> None:
 
 
 def queue_group_moves_in_order(world: Worlds) -> None:
-    """s0 has m0 in hand, and closes without a word. m0 and m1, which has waited for it, go to s1 in order."""
+    """s0 has m0 in hand, and closes without a word. m0 and m1, which has waited for it, go to s1 in order (protocol
+    16.9.4)."""
     s = _grouped(world, "AB", credit=1).up("s0@A", "p0@B").hold(("accept",)).send("p0").run().attach("s1@B").send("p0")
     s.run().step("close", "s0").run()
     assert [mid for _, mid in s.w.subscriber("s1").in_hand] == [M0, ("p0", 1)], "G3 m0 is overtaken"
@@ -431,7 +447,7 @@ def queue_group_moves_in_order(world: Worlds) -> None:
 
 def queue_group_whose_router_died(world: Worlds) -> None:
     """s0 at B has accepted m0, which is settled. A, where P is, dies, and P goes to C, where s1 is. C knows that s0 has
-    the group."""
+    the group (protocol 16.9.2)."""
     s = _grouped(world, "ABC").up("s0@B", "p0@A").send("p0").run().attach("s1@C")
     s.step("crash", "A").attach("p0@C").send("p0").run()
     assert s.accepted("s0") == {M0, ("p0", 1)}
@@ -440,7 +456,7 @@ def queue_group_whose_router_died(world: Worlds) -> None:
 
 def queue_group_that_somebody_may_hold(world: Worlds) -> None:
     """s0 holds m0, and nobody is left who knows: A, where P is, dies, and B, where s0 is, before C has read that s0 has
-    the group. P sends m0 again at C, where s1 is, and m1. Both wait for s0."""
+    the group. P sends m0 again at C, where s1 is, and m1. Both wait for s0 (protocol 16.9.4)."""
     s = _grouped(world, "ABC").up("s0@B", "s1@C", "p0@A").hold(("accept",), ("msg", "B", "C")).send("p0").run()
     assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
     s.step("crash", "A").step("crash", "B").run().release(("msg", "B", "C")).attach("p0@C").send("p0").run()
@@ -451,7 +467,8 @@ def queue_group_that_somebody_may_hold(world: Worlds) -> None:
 
 
 def queue_group_given_to_two(world: Worlds) -> None:
-    """A and B give the group to two consumers at one moment. When each has read what the other did, they agree."""
+    """A and B give the group to two consumers at one moment. When each has read what the other did, they agree
+    (protocol 16.9.5)."""
     s = _grouped(world, "AB", "p0", "p1").up("s0@A", "s1@B", "p0@A", "p1@B")
     if isinstance(s.w.checker, QueueChecker):
         s.w.checker.groups_stay = False
@@ -474,7 +491,7 @@ def L3_group_of_which_nobody_is_left_who_knows(world: Worlds) -> None:
 
 
 def queue_higher_priority_first(world: Worlds) -> None:
-    """m0 and m1 wait. m1 has a higher priority, and goes first."""
+    """m0 and m1 wait. m1 has a higher priority, and goes first (protocol 16.10.1)."""
     publisher = P()
     publisher.priorities = (4, 9)
     s = Schedule(world("AB", [publisher], [S("s0", credit=0)], address=PRIORITY)).up("s0@B", "p0@A")
@@ -497,7 +514,7 @@ def _browsed(world: Worlds) -> tuple[Schedule, Browser]:
 
 
 def queue_browser_sees_what_waits(world: Worlds) -> None:
-    """The browser at B sees all of that, and not m0. It takes nothing."""
+    """The browser at B sees all of that, and not m0. It takes nothing (protocol 16.11.2)."""
     s, browser = _browsed(world)
     s.attach("b0@B").run()
     assert browser.seen == [("p0", 1), ("p0", 2), ("p1", 0)], f"G1 the browser has seen {browser.seen}"
@@ -505,7 +522,7 @@ def queue_browser_sees_what_waits(world: Worlds) -> None:
 
 
 def queue_browsed_router_dies(world: Worlds) -> None:
-    """A dies before the browser's router has its answer. The browser sees what waits at C."""
+    """A dies before the browser's router has its answer. The browser sees what waits at C (protocol 16.11.3)."""
     s, browser = _browsed(world)
     s.hold(("msg", "A", "B")).attach("b0@B").run().step("crash", "A").run()
     assert browser.seen == [("p1", 0)], f"G4 the browser has seen {browser.seen}"

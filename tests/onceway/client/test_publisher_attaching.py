@@ -12,6 +12,7 @@ from tests.onceway.client.harness import Rig, attached_publisher, epoch_of, kind
 
 
 def test_an_attach_refused_with_a_later_epoch_is_made_once_more_above_it() -> None:
+    """Protocol 15.1."""
     rig = Rig()
     rig.connect()
     publisher = rig.publisher()

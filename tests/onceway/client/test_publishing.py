@@ -22,6 +22,7 @@ from tests.onceway.client.harness import Rig, attached_publisher, epoch_of, map_
 
 
 def test_a_first_attach_has_no_map_and_an_incarnation_equal_to_its_epoch() -> None:
+    """Protocol 15.2."""
     rig = Rig()
     rig.connect()
     publisher = rig.publisher()
@@ -127,6 +128,7 @@ def test_an_idle_publisher_shows_its_credit_so_that_it_is_claimed_at_once() -> N
 
 
 def test_an_echo_is_answered_at_once() -> None:
+    """Protocol 15.7."""
     rig = Rig()
     _, link = attached_publisher(rig, credit=7)
     rig.take(LinkFlow)

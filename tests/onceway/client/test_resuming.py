@@ -28,6 +28,7 @@ from tests.onceway.client.harness import (
 
 
 def test_a_verdict_is_told_after_a_failover_when_its_delivery_is_resumed() -> None:
+    """Protocol 15.4."""
     rig = Rig()
     subscriber, link = attached_subscriber(rig)
     deliver(rig, link, 0, 1, 2, 3)
@@ -241,6 +242,7 @@ def test_away_for_less_it_resumes_without_a_word() -> None:
 
 
 def test_a_mark_that_was_not_there_before_is_told_as_a_gap() -> None:
+    """Protocol 15.5."""
     rig = Rig()
     rig.connect()
     subscriber = rig.subscriber()
@@ -286,6 +288,7 @@ def test_a_map_larger_than_a_frame_goes_out_in_parts_of_one_epoch() -> None:
 
 
 def test_an_answer_that_is_not_whole_forgets_nothing_and_is_asked_for_again_when_resolved() -> None:
+    """Protocol 15.4."""
     rig = Rig()
     subscriber, link = attached_subscriber(rig)
     deliver(rig, link, 0, 1, 2)

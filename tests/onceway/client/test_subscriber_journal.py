@@ -41,6 +41,7 @@ def answered() -> tuple[StoredJournal, Rig, SubscriberLink, SenderLink]:
 
 
 def test_the_attach_waits_for_its_epoch_to_be_durable_and_credit_for_the_fence() -> None:
+    """Protocol 15.1."""
     journal = stored()
     rig = Rig(journal)
     rig.connect()
