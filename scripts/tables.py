@@ -24,6 +24,7 @@ from onceway.spark.kafka import COUNTERPARTS
 from onceway.spark.source import service
 from onceway.topology import reference
 from onceway.topology.listeners import LISTENERS, Listener
+from scripts import rules
 from scripts import waits as places
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -109,6 +110,8 @@ TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     "waits": waits_table,
     "checks of clients": conformance_table,
     "options of Kafka": kafka_table,
+    "what shows a rule": rules.shown_list,
+    "rules that nothing shows": rules.not_shown_list,
 }
 FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
 

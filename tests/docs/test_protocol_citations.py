@@ -1,4 +1,4 @@
-"""What cites docs/protocol, and what it cites: sections, schedules, pictures.
+"""What cites docs/protocol, and what it cites: sections, pictures; and what shows its rules.
 
 A section that holds no rule says so by the comment `<!-- no rules -->` below its heading.
 """
@@ -13,17 +13,24 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from chaos.simulation.mqtt.schedules import SCHEDULES
-from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.defects.mutations import TAKEN
+from scripts.rules import (
+    CITATION,
+    LIST,
+    PAGES,
+    ROOT,
+    RULE,
+    definitions,
+    joined,
+    listed,
+    not_shown,
+    rules,
+    shown,
+)
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ("amqp10", "router", "interrouter", "onceway", "chaos", "tests", "bench")
 RULED = ("router", "interrouter", "onceway/client")  # one of these does what a rule says
-PAGES = sorted((ROOT / "docs" / "protocol").glob("*.md"))
 
-NUMBER = r"\d+(?:\.\d+)*"
-LIST = rf"{NUMBER}(?:(?:, (?:and )?| and | or | to |/){NUMBER})*"
-CITATION = re.compile(rf"\bprotocol ({LIST})", re.IGNORECASE)
 OTHERS = re.compile(rf"\b(?:protocol|AMQP|contract|RFC|Python|Spark|version)[ -]{LIST}|https?://\S+", re.IGNORECASE)
 FORMER = re.compile(r"\bPROTOCOL\b|\bcontract G\d")
 UNIT = r"(?! ?(?:us|ms|s|seconds|KiB|MiB|GiB|%|times|of)\b)"
@@ -32,7 +39,6 @@ CHAPTER = re.compile(r'(?:(?<=[ \n])\(|^# |^""")(\d+)(?:\)|: )')
 ANYWHERE = re.compile(CHAPTER.pattern.replace("^", "").replace(r"(?<=[ \n])", ""))  # in code, too
 STARTS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # of a statement
 HEADING = re.compile(r"^(#{2,3}) (\d+(?:\.\d+)?) .*\n(?:\n<!-- (no rules) -->)?", re.MULTILINE)
-RULE = re.compile(r"^\*\*(\d+(?:\.\d+)+)\*\* ", re.MULTILINE)
 
 
 @cache
@@ -61,20 +67,6 @@ def sources(*places: str) -> Iterator[Path]:
 
 def pages() -> list[Path]:
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def listed(text: str) -> Iterator[str]:
-    """The numbers of a list such as "5.3, 6.2 to 6.4 and 9"."""
-    found = re.findall(NUMBER, text)
-    yield from found
-    for first, last in re.findall(rf"({NUMBER}) to ({NUMBER})", text):
-        chapter, _, start = first.partition(".")
-        yield from (f"{chapter}.{n}" for n in range(int(start or 0) + 1, int(last.partition(".")[2] or 0)))
-
-
-def joined(text: str) -> str:
-    """Without line breaks, which may part a citation."""
-    return re.sub(r"\s*\n\s*(?:#:? )?", " ", text)
 
 
 def cited(path: Path) -> Iterator[str]:
@@ -120,7 +112,7 @@ def test_no_rule_is_longer_than_sixty_words() -> None:
 
 def test_the_index_names_the_page_of_every_section() -> None:
     index = (ROOT / "docs" / "protocol" / "README.md").read_text()
-    rows = re.findall(r"^\| (?:\[[^\]]*\]\((.*?)\)|this page) \|.*\| (.*) \|$", index, re.MULTILINE)
+    rows = re.findall(r"^\| (?:\[[^\]]*\]\((.*?)\)|this page) \| (.*) \|$", index, re.MULTILINE)
     named = {number: path or "README.md" for path, rules in rows for number in listed(rules)}
     for path in PAGES:
         for _, number, _ in HEADING.findall(path.read_text()):
@@ -168,38 +160,19 @@ def test_citations_have_one_form() -> None:
     assert wrong == []
 
 
-def test_schedules_that_the_page_names_are_there() -> None:
-    table = (ROOT / "docs" / "protocol" / "failures.md").read_text()
-    rows = re.findall(r"^\| (\d.*?) \| .* \| (.*?) \|$", table, re.MULTILINE)
-    assert len(rows) > 50
-    named = {name for _, names in rows for name in re.findall(r"`(\w+)`", names)}
-    assert sorted(named - SCENARIOS.keys() - SCHEDULES.keys()) == []
-    rules = {number for rule, _ in rows for number in re.findall(r"\d+\.\d+(?:\.\d+)?", rule)}
-    assert sorted(rules - numbers()) == []
+def test_definitions_are_rules_that_nothing_shows() -> None:
+    assert sorted(set(definitions()) - set(rules())) == []
+    assert [rule for rule in definitions() if shown()[rule]] == []
 
 
-def test_tests_that_the_page_names_are_there() -> None:
-    written = {
-        name
-        for test in (ROOT / "tests").rglob("test_*.py")
-        if "node_modules" not in test.parts
-        for name in re.findall(r"def (test_\w+)\(", test.read_text())
-    }
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "protocol" / "failures.md").read_text()))
-    assert len(named) > 100
-    assert sorted(named - written) == []
+def test_rules_that_nothing_shows_become_fewer() -> None:
+    """Who adds a rule adds what fails without it; who names more lowers this."""
+    assert len(not_shown()) <= 76
 
 
-def test_every_rule_has_a_schedule_or_test_or_is_listed_as_one_that_has_none() -> None:
-    """One of a section stands for all of its rules where the table names the section. Who names one, takes it from the
-    list."""
-    text = (ROOT / "docs" / "protocol" / "failures.md").read_text()
-    tables, _, lists = text.partition("\n*Definitions*")
-    rows = re.findall(r"^\| (\d[^|]*) \|", tables, re.MULTILINE)
-    shown = {number for row in rows for number in re.findall(r"\d+(?:\.\d+)+", row)}
-    assert sorted(shown - numbers()) == []
-    rest = [rule for rule in RULE.findall(page()) if shown.isdisjoint((rule, ".".join(rule.split(".")[:2])))]
-    assert sorted(re.findall(r"\d+(?:\.\d+)+", lists)) == sorted(rest)
+def test_every_rule_that_a_defect_takes_away_is_named_by_its_schedule() -> None:
+    named = {name for names in shown().values() for name in names}
+    assert sorted(TAKEN.keys() - named) == []
 
 
 def test_pictures_are_as_their_texts_say() -> None:

@@ -8,7 +8,7 @@ from tests.router.harness import Mesh
 
 
 def test_discovery_ends_after_its_time() -> None:
-    """Protocol 4.1.2."""
+    """Protocol 4.1.2, 4.1.3."""
     mesh = Mesh("ab", joined=False)
     subscriber = mesh.subscriber("a")
     mesh.pass_time(0.9)

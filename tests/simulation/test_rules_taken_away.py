@@ -84,7 +84,7 @@ def test_where_own_messages_wait_behind_other_input_two_attachments_share_a_term
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A's own JOIN would be one message among others. The ranges are written so that nothing worse follows than a
-    stream that is begun twice, which the egress notices (protocol 3.3)."""
+    stream that is begun twice, which the egress notices (protocol 3.3.3)."""
 
     def enabled(self: World) -> list[Event]:
         waiting = [name for name, site in self.sites.items() if site is not None and site.router.core.post.to_self]

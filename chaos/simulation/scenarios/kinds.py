@@ -94,7 +94,7 @@ def queue_whose_only_router_dies(world: Worlds) -> None:
 
 
 def queue_whose_only_router_dies_unnoticed(world: Worlds) -> None:
-    """Then B follows, before it has seen that A is dead."""
+    """Then B follows, before it has seen that A is dead (protocol 16.13.7)."""
     s = _becomes_a_queue(_whose_only_router_dies(world), "B")
     _nobody_is_taken_before_s0(s.step("restart", "A").run())
 

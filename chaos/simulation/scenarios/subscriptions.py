@@ -81,7 +81,7 @@ def resumed_where_the_mark_is_another(world: Worlds) -> None:
 
 def two_attaches_of_one_moment(world: Worlds) -> None:
     """S attaches, leaves and attaches again while A boots: A takes both in the same microsecond, and the second must
-    have the later term all the same, because the first one's JOIN has been heard by A itself (protocol 3.3)."""
+    have the later term all the same, because the first one's JOIN has been heard by A itself (protocol 3.3.3)."""
     s = Schedule(world("AB", [P()], [S(kind=PLAIN)], address=ACCEPT)).up("s0@A", "p0@B")
     s.step("crash", "A").step("restart", "A")
     boots = [("up", "A", "B"), ("msg", "B", "A")]
