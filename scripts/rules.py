@@ -74,8 +74,9 @@ def docstrings() -> Iterator[tuple[str, str]]:
     for name, (schedule, *_) in SCHEDULES.items():
         yield name, schedule.__doc__ or ""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        if "node_modules" not in path.parts:
-            for each in ast.walk(ast.parse(path.read_text())):
+        text = "" if "node_modules" in path.parts else path.read_text()
+        if CITATION.search(joined(text)):
+            for each in ast.walk(ast.parse(text)):
                 if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test_"):
                     yield each.name, ast.get_docstring(each) or ""
 

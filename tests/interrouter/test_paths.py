@@ -94,6 +94,7 @@ def test_path_costs_are_the_sums_of_the_links() -> None:
 
 
 def test_when_a_neighbour_goes_paths_change_and_sessions_stay() -> None:
+    """Protocol 3.1.3."""
     net = Net(*SHAPES["triangle"], amqp=False)
     net.run_until(net.converged)
     tokens = {peer: session.token for peer, session in net["a"].network.sessions.by_peer.items()}

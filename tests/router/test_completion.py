@@ -57,6 +57,7 @@ def test_a_tag_of_a_record_is_completed_by_tag_and_by_delivery_id() -> None:
 
 
 def test_a_settlement_is_not_completed_after_the_link_is_lost() -> None:
+    """Protocol 6.11.5."""
     mesh = Mesh("ab")
     mesh.subscriber("b")
     publisher = mqtt_publisher(mesh, "a")

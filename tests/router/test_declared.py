@@ -49,6 +49,7 @@ def test_a_router_of_closed_addresses_is_established_when_it_is_booted() -> None
 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 6.0), (5.0, 1.0), (90.0, 0.0)])
 def test_the_time_for_which_the_network_was_dead_counts_as_waited(age_s: float, left_s: float) -> None:
+    """Protocol 4.4.5."""
     router = core(SOON, recover_age_s=age_s)
     if left_s == 0.0:
         router.tick(100.0)

@@ -76,6 +76,7 @@ def test_less_credit_is_told_at_once() -> None:
 
 
 def test_a_question_gives_one_more_than_was_ever_told() -> None:
+    """Protocol 5.7.1."""
     credit = credit_with(10, 8 << 20, 1)
     assert credit.change(0) == 10
     assert credit.ask(4) == 7
@@ -158,6 +159,7 @@ def test_limits_wrap_on_the_wire() -> None:
 
 
 def test_without_any_credit_a_flow_proves_only_after_the_echo_was_written() -> None:
+    """Protocol 5.2.1."""
     proof = opened()
     assert not proof.flow(10, 0)
     proof.written()
@@ -196,6 +198,7 @@ def test_a_closed_proof_is_proved_no_second_time() -> None:
 
 
 def test_no_limit_from_before_an_open_question_is_told_again() -> None:
+    """Protocol 5.7.4."""
     credit = Credit(0)
     credit.window(1000, 1 << 20)
     credit.sizes.observe([b"x"])

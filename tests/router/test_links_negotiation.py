@@ -237,6 +237,7 @@ def test_the_answering_target_says_how_long_the_publisher_is_waited_for() -> Non
 
 
 def test_a_source_that_asks_for_never_is_answered_with_what_it_gets() -> None:
+    """Protocol 7.8.2."""
     asked = receiving(source=Source("orders", durable=2, expiry_policy=Symbol("never"), timeout=5))
     kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG)
     assert (kept.durable, kept.timeout, kept.expiry_policy) == (0, 30, "link-detach")

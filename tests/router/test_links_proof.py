@@ -40,12 +40,14 @@ def test_an_attach_alone_proves_nothing(clients: Clients, core: Any) -> None:
 
 
 def test_the_echos_answer_is_the_sign_of_life(clients: Clients, core: Any) -> None:
+    """Protocol 5.2.1."""
     client = clients.connect()
     client.sender()
     assert core.named("proved") == [(core.publishers[0], clients.now)]
 
 
 def test_a_transfer_is_the_sign_of_life_and_comes_after_it(clients: Clients, core: Any) -> None:
+    """Protocol 5.2.1."""
     client, link = plain_attach(clients, core)
     link._received_attach(client.served.connection.channels.sessions[0].links[0].local_attach)  # type: ignore[arg-type]
     link.credit = 1
@@ -57,6 +59,7 @@ def test_a_transfer_is_the_sign_of_life_and_comes_after_it(clients: Clients, cor
 
 
 def test_a_frame_read_later_than_proof_after_is_the_sign_of_life(clients: Clients, core: Any) -> None:
+    """Protocol 5.2.1."""
     client, _ = plain_attach(clients, core)
     clients.sleep(1.9)
     heartbeat(client)
@@ -131,6 +134,7 @@ def asked(clients: Clients, core: Any) -> tuple[Client, SenderLink, Any]:
 
 
 def test_a_question_is_one_more_credit_with_echo_and_the_echo_answers_it(clients: Clients, core: Any) -> None:
+    """Protocol 5.7.1."""
     client, link, port = asked(clients, core)
     assert core.named("question_answered") == []
     clients.exchange()
@@ -148,6 +152,7 @@ def test_the_questions_credit_is_taken_back_after_the_answer(clients: Clients, c
 def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(
     clients: Clients, core: Any, tags: list[bytes]
 ) -> None:
+    """Protocol 5.7.5."""
     client = clients.connect()
     link = client.sender()
     port = core.publishers[0]

@@ -103,7 +103,8 @@ def made_up(incarnation: int, unique: bool = False) -> dict[bytes, MapState]:
 @pytest.mark.parametrize("router", ["a", "b"])
 @pytest.mark.parametrize("brought", [{}, {"epoch": 4, "incarnation": 4}, {"unsettled": UNIQUE_TAGS}])
 def test_a_life_that_a_map_has_made_up_refuses_no_publisher(router: str, brought: dict[str, Any]) -> None:
-    """Before it is known, while it proves itself, and afterwards: with an epoch, without, and with unique tags."""
+    """Before it is known, while it proves itself, and afterwards: with an epoch, without, and with unique tags
+    (protocol 7.2.4)."""
     mesh = Mesh("ab")
     unsettled = made_up(2**62, "unsettled" in brought)
     mesh.subscriber("a", "s0", accepts=False, unsettled=unsettled)

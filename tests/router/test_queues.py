@@ -125,6 +125,7 @@ def test_without_credit_it_waits_and_then_goes_to_whoever_has_some() -> None:
 
 
 def test_a_consumer_with_a_map_and_no_epoch_is_asked_for_a_flow() -> None:
+    """Protocol 16.8.1."""
     clients = make(RouterConfig("a", routers=("a",), defaults=QUEUE))
     client = clients.connect("c")
     client.receiver("in", source=Source("q"), unsettled={}, credit=5)  # in a flow that it sends with its attach
@@ -169,6 +170,7 @@ def test_only_where_the_file_says_so_a_higher_priority_goes_first() -> None:
 
 
 def test_kinds_are_read_from_messages_and_what_cannot_be_read_is_plain() -> None:
+    """Protocol 16.9.1."""
     one, other = (Properties(message_id=1, group_id=group) for group in ("one", "other"))
     payloads = [
         Message("x").encode(),

@@ -354,7 +354,7 @@ def _returns_after(world: Worlds, seconds: float) -> None:
 
 
 def router_that_returns_breaks_nobody(world: Worlds) -> None:
-    """C has forgotten S when it is back (protocol 2.8, 7.3.5)."""
+    """C has forgotten S when it is back (protocol 2.8, 7.3.5, 8.3.5)."""
     _returns_after(world, 60.0)
 
 

@@ -109,7 +109,7 @@ def closed_and_back(world: Worlds) -> None:
 # ---------------------------------------------------------------------- files that change
 def added_at_one_router_first(world: Worlds) -> None:
     """A's file declares S. B, whose file does not yet, hears of it, and lets nothing be accepted without it (protocol
-    4.5.3)."""
+    4.5.3, 4.5.5)."""
     s = Schedule(world("AB", [P()], [S()], strict=False, address=_declared())).up("p0@B")
     s.send("p0").run()
     s.step("declare", "A", "s0").run()
@@ -147,7 +147,7 @@ def removed_when_all_have_removed_it(world: Worlds) -> None:
 
 
 def removed_with_a_link(world: Worlds) -> None:
-    """S is attached at A, whose file is the first that does not declare it any more (protocol 8.7.1)."""
+    """S is attached at A, whose file is the first that does not declare it any more (protocol 8.7.1, 8.7.2)."""
     s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=_declared("s0", "s1"))).up(
         "s0@A", "s1@A", "p0@A"
     )

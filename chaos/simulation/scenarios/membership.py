@@ -94,7 +94,8 @@ def _subscribed_behind_the_back_of(world: Worlds) -> Schedule:
 
 
 def who_was_to_be_waited_for_is_gone(world: Worlds) -> None:
-    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4.3)."""
+    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4.3,
+    4.4.4)."""
     s = _subscribed_behind_the_back_of(world)
     s.step("crash", "A").attach("p0@C")
     assert s.w.site("C").router.core.recovery.established  # without waiting for subscriptions to expire
