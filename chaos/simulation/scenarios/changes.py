@@ -36,7 +36,7 @@ def publisher_at_a_router_that_not_all_have_in_their_file(world: Worlds) -> None
 
 def publisher_at_a_router_that_is_removed(world: Worlds) -> None:
     """C dies with P, which does not come back. S0 has accepted what nobody settles while C is in the file (protocol
-    12.8)."""
+    8.6.2, 12.8)."""
     s = half_accepted(world, "B", "B", "C", names="ABC", strict=False, address=SHORT)
     s.step("crash", "C").release().run()
     s.pass_time(PUBLISHER_EXPIRY_S).run()

@@ -209,7 +209,7 @@ def queue_held_and_settled_when_it_is_heard(world: Worlds) -> None:
 def queue_attach_that_is_read_late(world: Worlds) -> None:
     """s0, which brings no epochs, has m0 in hand at A. B reads an attach of an earlier connection of it, with an empty
     map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map (protocol
-    16.8.1, 16.8.2)."""
+    16.8.1, 16.8.2, 16.8.3)."""
     s = Schedule(world("AB", [P()], [S("s0", MEMORY), S("s1")], address=QUEUE)).up("s0@A", "p0@A").lose("s0").run()
     s.hold(("c2r", ("s0", 2))).step("connect", "s0", "B").run()
     old = s.drop("s0")
