@@ -69,6 +69,10 @@ class BaseCore:
         a later version (`router.core.messages.since`)."""
         return SPOKEN.newest if router == self.name else self.members.speaks[router]
 
+    def choose_number(self, known: int) -> int:
+        """Returns the number of a term that is chosen here, above that of the known one (protocol 1.4)."""
+        return max(self.clock_us(), known + 1, self.members.chosen + 1)
+
     def drain(self) -> None: ...
 
     def address(self, name: str, user: str = NETWORK) -> BaseAddress:

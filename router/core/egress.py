@@ -120,7 +120,7 @@ class Egress(BaseEgress):
         elif isinstance(port, KeptLink):
             term = port.term
         else:
-            term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
+            term = (core.choose_number(entry.term[0] if entry else 0), core.name)
         subscriber = Subscriber(self.deliveries, port, attach, term, entry is not None and entry.declared)
         subscriber.handshake.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)

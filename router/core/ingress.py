@@ -127,7 +127,7 @@ class Ingress(BaseIngress):
             return attach.term
         if attach.epoch is not None:
             return (attach.epoch, "")
-        number = max(self.core.clock_us(), known[0] + 1 if known else 0)
+        number = self.core.choose_number(known[0] if known else 0)
         for each in self.attached.proving_as(publisher_id):
             number = max(number, each.term[0] + 1)
         return (number, self.core.name)

@@ -57,7 +57,7 @@ class Kept:
             port.term = (attach.epoch, "")
         else:
             known = max(entry.term, entry.recalled_by)[0] if entry else 0
-            port.term = (max(self.core.clock_us(), known + 1), self.core.name)
+            port.term = (self.core.choose_number(known), self.core.name)
         self.links[port] = None
         port.maps = self
         if attach.born is not None and attach.born == attach.epoch:

@@ -35,7 +35,7 @@ class Membership:
 
     __slots__ = (
         "_expected", "_gone", "_gone_for_good_at", "_hellos", "_name", "_own_file", "_resumed_at", "_settings_digest",
-        "apart", "began", "clocks", "keeper", "peers", "speaks", "together_since", "up",
+        "apart", "began", "chosen", "clocks", "keeper", "peers", "speaks", "together_since", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, routers: Iterable[str], settings_digest: int, now: float) -> None:
@@ -55,6 +55,8 @@ class Membership:
         """Returns the routers in session that take an entry for something else (protocol 16.13)."""
         self.clocks: dict[str, int] = {}
         """Router -> by how many microseconds its clock was ahead of ours when it told it last (protocol 3.4.7)."""
+        self.chosen = 0
+        """The greatest number that another router has chosen for a term, in a JOIN that has come (protocol 1.4)."""
         self.peers: tuple[str, ...] = ()  # the same, sorted
         self.together_since = NEVER
         """Since when every router of the topology file has been in session."""

@@ -60,6 +60,9 @@ class SubscriptionDirectory:
     def on_join(self, sender: str, message: m.Join) -> None:
         """A subscription is attached at the sender: it is resumed, entered, or refused (protocol 7.3, 7.4)."""
         core, address = self.core, self.address
+        number, chosen_by = message.term
+        if chosen_by:
+            core.members.chosen = max(core.members.chosen, number)
         entry = self.entries.get(message.name)
         if entry and self._join_is_stale(entry, sender, message):
             self._answer(sender, message, m.JoinResult.STALE, other=entry.term)

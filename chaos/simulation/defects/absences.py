@@ -8,6 +8,7 @@ from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
+from router.core.base import BaseCore
 from router.core.directory import Gap, SubscriptionEntry
 from router.core.egress import Egress
 from router.core.former import Former
@@ -147,7 +148,14 @@ def life_of_the_entry(self: Egress, subscriber: Subscriber) -> float:
 
 LIFE = Egress._life
 
+
+def by_its_clock(self: BaseCore, known: int) -> int:
+    return max(self.clock_us(), known + 1)
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # protocol 1.4: A chooses a lower term than that of the attachment at B, which it has refused
+    "attached_again_before_the_farewell_is_read": ([(BaseCore, "choose_number", by_its_clock)], "G5"),
     # protocol 7.3: the entry of the stale attach passes for knowledge of the subscription that B has confirmed
     "entry_of_a_stale_attach_is_no_knowledge": ([(SubscriptionDirectory, "_is_the_same", always(True))], "G5"),
     # protocol 7.3: A takes S for as new as the entry that its late attach has made

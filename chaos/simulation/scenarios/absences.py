@@ -54,6 +54,18 @@ def subscribed_during_partition(world: Worlds) -> None:
     assert s.w.checker.told
 
 
+def attached_again_before_the_farewell_is_read(world: Worlds) -> None:
+    """S (no map) subscribed at B, whose clock is ahead, while A accepted without it; when they meet, A breaks it. S
+    attaches at A before A reads B's LEAVE, which is of an earlier attachment (protocol 1.4)."""
+    w = wider(world, FaultyWorld)("AB", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT)
+    s = Schedule(w).up("p0@A")
+    s.step("clock", "B", 40).step("part", "A").attach("s0@B")
+    s.send("p0").run().hold(s.next_is("Leave"))
+    s.step("heal").attach("s0@A")
+    assert s.waiting("A", "B") == ["Leave", "Joined"]
+    s.release().run().send("p0").finish()
+
+
 def answer_says_since_when(world: Worlds) -> None:
     """S (no map) subscribed during a partition; the answer that told it of the gap got lost (protocol 7.3.10)."""
     s = _subscribed_without("B", "A", world, PLAIN)
