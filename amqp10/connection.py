@@ -31,6 +31,7 @@ from amqp10.sasl import Step
 from amqp10.session import MAPPED, OCTETS, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
+from amqp10.whole_lists import ADDED, PRODUCTS, with_whole_lists
 
 _SHORTEST_IDLE_MS: Final = 20  # a peer that wants heartbeats more often is refused
 _GRACE: Final = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
@@ -146,6 +147,7 @@ class Connection(Recipient):
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
         self._open_sent = False
+        self._whole_lists = False
         self._local_error: Error | None = None
         self._close_reported = False
         self.reader = Reader(self, stranger=server)
@@ -244,6 +246,8 @@ class Connection(Recipient):
                 for session in touched:
                     session._flush()
         handshake, out = self.handshake, self._out
+        if self._whole_lists and out:
+            out = [with_whole_lists(b"".join(out))]
         if handshake.output:
             first = handshake.output[:]
             handshake.output.clear()
@@ -308,6 +312,12 @@ class Connection(Recipient):
         self._add_session(session)
         session._begin()
         return session
+
+    def write_whole_lists(self) -> None:
+        """The peer reads fields by number (whole_lists.py)."""
+        if not self._whole_lists:
+            self._whole_lists = True
+            self.remote_max_frame_size = max(self.remote_max_frame_size - ADDED, MIN_MAX_FRAME_SIZE)
 
     def close(self, error: Error | None = None) -> None:
         """Send close. ConnectionClosed follows with the peer's answer, with eof, or after a timeout. On a connection
@@ -423,6 +433,8 @@ class Connection(Recipient):
             )
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
+        if (performative.properties or {}).get("product") in PRODUCTS:
+            self.write_whole_lists()
         if performative.idle_time_out:
             if performative.idle_time_out < _SHORTEST_IDLE_MS:  # AMQP 2.4.5
                 raise RemoteProtocolError(

@@ -44,6 +44,7 @@ from router.core.holding import ENTRY, PUBLISHER, Buffered, octets_of_address, o
 from router.core.map_parts import enter
 from router.core.ports import PublisherAttach, SubscriberAttach
 from router.links.anonymous import AnonymousLink
+from router.links.azure import NODES, UNNAMED, AzureNode, AzureSubscriber, adapt, check_concerned, product_of
 from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
 from router.links.buffers import SMALL_FRAME
@@ -53,6 +54,7 @@ from router.links.management import managed_router
 from router.links.management_link import ManagementLink, RelayLink, check_may_read
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
+    CBS,
     MAX_NAME,
     Redirected,
     Unauthorized,
@@ -78,7 +80,7 @@ class ClientConnection(BaseConnection):
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "buffered", "named", "number", "pending_expiries", "properties", "scheme", "steps",
+        "azure", "buffered", "named", "number", "pending_expiries", "properties", "scheme", "steps",
     )  # fmt: skip
 
     def __init__(self, router: BaseRouter, settings: ConnectionSettings, now: float, address: str = "") -> None:
@@ -87,6 +89,7 @@ class ClientConnection(BaseConnection):
         self.number = next(router.numbers)
         self.named: tuple[str | None, bytes] | None = None
         self.scheme = "amqp"  # of the listener's URL
+        self.azure: str | None = None  # which of Azure's clients it is (`router.links.azure`)
         self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
         self.buffered = Buffered()
         self.pending_expiries = PendingExpiries()
@@ -264,10 +267,20 @@ class ClientConnection(BaseConnection):
             check_allowed(self.config, self.identity, "send", port.attach.address)
             return
         source = port.link.remote_attach.source if port.link.remote_attach is not None else None
-        if managed_router(getattr(source, "address", None), self.config) is not None:
-            check_may_read(self)  # its own address is that of a dynamic node, which nobody asked for
-        else:
+        if self._node_at(source) is None:  # else its own address is that of a dynamic node, which nobody asked for
             check_allowed(self.config, self.identity, "receive", port.attach.address)
+
+    def _node_at(self, terminus: object) -> str | None:
+        """The node of Azure's, or the router whose management node this is. Raises RemoteProtocolError unless this
+        client may ask there."""
+        address = getattr(terminus, "address", None)
+        if self.azure is not None and address in NODES:
+            check_concerned(self)
+            return str(address)
+        managed = managed_router(address, self.config)
+        if managed is not None:
+            check_may_read(self)
+        return managed
 
     def output_drained(self, now: float) -> None:
         ports, self._outputs = self._outputs, {}
@@ -342,6 +355,7 @@ class ClientConnection(BaseConnection):
             return
         self.count_held()
         self.log.connected(self.said())
+        self.azure = product_of(event.open)
         said = encode_value(dict(event.open.properties or {}))
         self.properties = said if len(said) <= MOST_PROPERTIES else NO_PROPERTIES
         event.open.properties = None  # as an object it takes more, and may be large
@@ -374,15 +388,23 @@ class ClientConnection(BaseConnection):
         try:
             self._check_links()
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
-            managed = managed_router(getattr(terminus, "address", None), self.config)
-            if managed is not None:
-                check_may_read(self)
+            if self.azure is None and getattr(terminus, "address", None) == CBS:
+                self.azure = UNNAMED
+                self.connection.write_whole_lists()
+            if self.azure:
+                adapt(remote, self.azure)
+            managed = self._node_at(terminus)
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
                 self.check_room(PORT)
                 link.takes(PORT)
-                asking = ManagementLink(self, link, self.container, modes, managed)
+                own = self.config.name
+                asking = (
+                    AzureNode(self, link, self.container, modes, own)
+                    if managed in NODES
+                    else ManagementLink(self, link, self.container, modes, managed)
+                )
                 link.context = asking
                 self.ports[asking] = None
                 asking.open()
@@ -427,7 +449,8 @@ class ClientConnection(BaseConnection):
                 subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
-                receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)
+                kind = BrowserLink if subscriber.browses else AzureSubscriber if self.azure else SubscriberLink
+                receiving = kind(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
                 if chosen is not None:

@@ -32,7 +32,7 @@ from router.links.anonymous import AnonymousLink
 from router.links.base import BaseConnection
 from router.links.limits import POLICIES
 from router.links.management import STARTING, Request, managed_router, not_allowed
-from router.links.negotiation import MANAGEMENT, Modes
+from router.links.negotiation import CBS, MANAGEMENT, Modes
 from router.links.subscriber_link import SubscriberLink
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _receives_at(attach: Attach, reply_to: str) -> bool:
     target: Any = attach.target
     return (
         attach.source is not None
-        and str(attach.source.address).endswith(MANAGEMENT)
+        and str(attach.source.address).endswith((MANAGEMENT, CBS))
         and target is not None
         and target.address == reply_to
     )
