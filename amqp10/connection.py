@@ -146,8 +146,9 @@ class Connection(Recipient):
         self.times = Times(now, settings.handshake_timeout_s)
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
+        self.product: str | None = None
+        """Of a peer that reads fields by number: what goes out to it is written again (whole_lists.py)."""
         self._open_sent = False
-        self._whole_lists = False
         self._local_error: Error | None = None
         self._close_reported = False
         self.reader = Reader(self, stranger=server)
@@ -246,7 +247,7 @@ class Connection(Recipient):
                 for session in touched:
                     session._flush()
         handshake, out = self.handshake, self._out
-        if self._whole_lists and out:
+        if self.product is not None and out:
             out = [with_whole_lists(b"".join(out))]
         if handshake.output:
             first = handshake.output[:]
@@ -313,11 +314,10 @@ class Connection(Recipient):
         session._begin()
         return session
 
-    def write_whole_lists(self) -> None:
-        """The peer reads fields by number (whole_lists.py)."""
-        if not self._whole_lists:
-            self._whole_lists = True
-            self.remote_max_frame_size = max(self.remote_max_frame_size - ADDED, MIN_MAX_FRAME_SIZE)
+    def write_whole_lists(self, product: str) -> None:
+        """The peer reads fields by number."""
+        self.product = product
+        self.remote_max_frame_size = max(self.remote_max_frame_size - ADDED, MIN_MAX_FRAME_SIZE)
 
     def close(self, error: Error | None = None) -> None:
         """Send close. ConnectionClosed follows with the peer's answer, with eof, or after a timeout. On a connection
@@ -433,8 +433,9 @@ class Connection(Recipient):
             )
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
-        if (performative.properties or {}).get("product") in PRODUCTS:
-            self.write_whole_lists()
+        product = (performative.properties or {}).get("product")
+        if product in PRODUCTS:
+            self.write_whole_lists(str(product))
         if performative.idle_time_out:
             if performative.idle_time_out < _SHORTEST_IDLE_MS:  # AMQP 2.4.5
                 raise RemoteProtocolError(

@@ -16,7 +16,8 @@ from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, encode_frame, parse_frame
 from amqp10.outcomes import Error, Rejected
 from amqp10.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 
-PRODUCTS: Final = ("azsdk-python-eventhubs", "azsdk-python-servicebus")
+EVENT_HUBS: Final = "azsdk-python-eventhubs"
+PRODUCTS: Final = (EVENT_HUBS, "azsdk-python-servicebus")
 """`product` among the properties of an open."""
 ADDED: Final = 32
 """Bytes by which a frame grows, at most."""

@@ -44,7 +44,7 @@ from router.core.holding import ENTRY, PUBLISHER, Buffered, octets_of_address, o
 from router.core.map_parts import enter
 from router.core.ports import PublisherAttach, SubscriberAttach
 from router.links.anonymous import AnonymousLink
-from router.links.azure import NODES, UNNAMED, AzureNode, AzureSubscriber, adapt, check_concerned, product_of
+from router.links.azure import NODES, AzureNode, AzureSubscriber, adapt
 from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
 from router.links.buffers import SMALL_FRAME
@@ -68,7 +68,7 @@ from router.links.negotiation import (
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
-from router.policies import ANONYMOUS, owned
+from router.policies import ANONYMOUS, concerning, owned
 
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
@@ -80,7 +80,7 @@ class ClientConnection(BaseConnection):
     """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
 
     __slots__ = (
-        "azure", "buffered", "named", "number", "pending_expiries", "properties", "scheme", "steps",
+        "buffered", "named", "number", "pending_expiries", "properties", "scheme", "steps",
     )  # fmt: skip
 
     def __init__(self, router: BaseRouter, settings: ConnectionSettings, now: float, address: str = "") -> None:
@@ -89,7 +89,6 @@ class ClientConnection(BaseConnection):
         self.number = next(router.numbers)
         self.named: tuple[str | None, bytes] | None = None
         self.scheme = "amqp"  # of the listener's URL
-        self.azure: str | None = None  # which of Azure's clients it is (`router.links.azure`)
         self.properties = NO_PROPERTIES  # of its open, encoded, for who asks the management node
         self.buffered = Buffered()
         self.pending_expiries = PendingExpiries()
@@ -271,11 +270,12 @@ class ClientConnection(BaseConnection):
             check_allowed(self.config, self.identity, "receive", port.attach.address)
 
     def _node_at(self, terminus: object) -> str | None:
-        """The node of Azure's, or the router whose management node this is. Raises RemoteProtocolError unless this
-        client may ask there."""
-        address = getattr(terminus, "address", None)
-        if self.azure is not None and address in NODES:
-            check_concerned(self)
+        """One of NODES that this is for a client of Azure's, or the router whose management node it is. Raises
+        RemoteProtocolError unless this client may ask there."""
+        address, who = getattr(terminus, "address", None), self.identity
+        if self.connection.product is not None and address in NODES:
+            if self.config.policies is not None and not concerning(self.config.policies, who):
+                raise Unauthorized(who, "send", CBS)  # there is nothing here for it
             return str(address)
         managed = managed_router(address, self.config)
         if managed is not None:
@@ -355,7 +355,6 @@ class ClientConnection(BaseConnection):
             return
         self.count_held()
         self.log.connected(self.said())
-        self.azure = product_of(event.open)
         said = encode_value(dict(event.open.properties or {}))
         self.properties = said if len(said) <= MOST_PROPERTIES else NO_PROPERTIES
         event.open.properties = None  # as an object it takes more, and may be large
@@ -388,23 +387,18 @@ class ClientConnection(BaseConnection):
         try:
             self._check_links()
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
-            if self.azure is None and getattr(terminus, "address", None) == CBS:
-                self.azure = UNNAMED
-                self.connection.write_whole_lists()
-            if self.azure:
-                adapt(remote, self.azure)
+            if self.connection.product is None and getattr(terminus, "address", None) == CBS:
+                self.connection.write_whole_lists("")
+            if self.connection.product:
+                adapt(remote, self.connection.product)
             managed = self._node_at(terminus)
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
                 self.check_room(PORT)
                 link.takes(PORT)
-                own = self.config.name
-                asking = (
-                    AzureNode(self, link, self.container, modes, own)
-                    if managed in NODES
-                    else ManagementLink(self, link, self.container, modes, managed)
-                )
+                node = AzureNode if managed in NODES else ManagementLink
+                asking = node(self, link, self.container, modes, managed)
                 link.context = asking
                 self.ports[asking] = None
                 asking.open()
@@ -449,8 +443,8 @@ class ClientConnection(BaseConnection):
                 subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
-                kind = BrowserLink if subscriber.browses else AzureSubscriber if self.azure else SubscriberLink
-                receiving = kind(self, link, subscriber, modes)
+                kind = AzureSubscriber if self.connection.product else SubscriberLink
+                receiving = (BrowserLink if subscriber.browses else kind)(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
                 if chosen is not None:

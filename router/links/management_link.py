@@ -92,13 +92,15 @@ class ManagementLink(AnonymousLink):
         """Requests are settled as they come."""
 
     def room(self) -> tuple[int, int]:
-        return MOST_REQUESTS - self._unanswered, MAX_REQUEST
+        """Answers that nobody has taken yet count as requests."""
+        return MOST_REQUESTS - self._unanswered - self.under_way, MAX_REQUEST
 
     # --- answers
 
     def settle(self, delivery_id: int, state: DeliveryState) -> None:
         """An answer has its outcome, of which nobody is told."""
         self.closed(delivery_id)
+        self.connection.credit_changed(self)
 
     def _ask(self, payload: bytes) -> None:
         connection = self.connection

@@ -47,6 +47,6 @@ def test_public_api_sends(installed: Path, package: str, three_routers: LiveNetw
 def test_public_api_receives(installed: Path, package: str, three_routers: LiveNetwork) -> None:
     address = unique(package)
     with does(installed, package, "receive", three_routers["c"].address, address) as receiving:
-        bodies = [Message(body=text.encode()).encode() for text in TEXTS]
+        bodies = [Message(body=text.encode(), inferred=True).encode() for text in TEXTS]
         assert publish(three_routers["a"].address, address, bodies) == ["accepted"] * len(TEXTS)
         assert receiving.rest() == TEXTS
