@@ -1,7 +1,7 @@
 """azure-servicebus or azure-eventhub by its public API: `PACKAGE send|receive HOST:PORT ADDRESS COUNT`.
 
 - send: COUNT messages, one by one; prints `accepted` after each.
-- receive: prints each body, and ends when it has COUNT. Service Bus's abandons the first and takes it again.
+- receive: prints each body, and ends when it has COUNT.
 """
 
 import sys
@@ -25,7 +25,7 @@ def receive_from_service_bus():
     from azure.servicebus import ServiceBusClient
 
     with ServiceBusClient.from_connection_string(CONNECTION) as client, client.get_queue_receiver(address) as receiver:
-        for number, message in zip(range(COUNT), receiver, strict=False):
+        for _, message in zip(range(COUNT), receiver, strict=False):
             print(message, flush=True)
             receiver.complete_message(message)
 
