@@ -31,6 +31,7 @@ from amqp10.sasl import Step
 from amqp10.session import MAPPED, OCTETS, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
+from amqp10.whole_lists import ADDED, PRODUCTS, with_whole_lists
 
 _SHORTEST_IDLE_MS: Final = 20  # a peer that wants heartbeats more often is refused
 _GRACE: Final = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
@@ -145,6 +146,8 @@ class Connection(Recipient):
         self.times = Times(now, settings.handshake_timeout_s)
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
+        self.product: str | None = None
+        """Of a peer that reads fields by number: what goes out to it is written again (whole_lists.py)."""
         self._open_sent = False
         self._local_error: Error | None = None
         self._close_reported = False
@@ -244,6 +247,8 @@ class Connection(Recipient):
                 for session in touched:
                     session._flush()
         handshake, out = self.handshake, self._out
+        if self.product is not None and out:
+            out = [with_whole_lists(b"".join(out))]
         if handshake.output:
             first = handshake.output[:]
             handshake.output.clear()
@@ -308,6 +313,11 @@ class Connection(Recipient):
         self._add_session(session)
         session._begin()
         return session
+
+    def write_whole_lists(self, product: str) -> None:
+        """The peer reads fields by number."""
+        self.product = product
+        self.remote_max_frame_size = max(self.remote_max_frame_size - ADDED, MIN_MAX_FRAME_SIZE)
 
     def close(self, error: Error | None = None) -> None:
         """Send close. ConnectionClosed follows with the peer's answer, with eof, or after a timeout. On a connection
@@ -423,6 +433,9 @@ class Connection(Recipient):
             )
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
+        product = (performative.properties or {}).get("product")
+        if product in PRODUCTS:
+            self.write_whole_lists(str(product))
         if performative.idle_time_out:
             if performative.idle_time_out < _SHORTEST_IDLE_MS:  # AMQP 2.4.5
                 raise RemoteProtocolError(

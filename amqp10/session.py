@@ -120,6 +120,7 @@ class Session(LinkSession):
             incoming_window=self.incoming.window,
             outgoing_window=OUTGOING_WINDOW,
             handle_max=settings.handle_max,
+            properties={},  # the last field: who needs whole lists may not have said so yet (whole_lists.py)
         )
         self.connection._write_frame(self.channel, begin.encode())
 

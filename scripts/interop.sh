@@ -7,6 +7,8 @@ here=$PWD/.venv/interop
 mkdir -p "$here/deb"
 [ -x "$here/python/bin/python" ] || python3 -m venv "$here/python"
 "$here/python/bin/pip" install -q azure-servicebus==7.15.0 websocket-client==1.8.0 rabbitmq-amqp-python-client==1.0.1 || echo "no clients from PyPI"
+[ -x "$here/azure/bin/python" ] || python3 -m venv "$here/azure" # the last versions that read fields by number
+"$here/azure/bin/pip" install -q azure-eventhub==5.15.1 azure-servicebus==7.14.3 || echo "no packages of Azure from PyPI"
 [ -x "$here/oslo/bin/python" ] || python3 -m venv "$here/oslo" # whose proton is another one
 "$here/oslo/bin/pip" install -q oslo.messaging==14.9.3 pyngus==2.3.1 || echo "no oslo.messaging"
 .venv/bin/python -m pip install -q --upgrade --target "$here/connect" 'pandas>=2.2,<3' 'grpcio>=1.76' 'grpcio-status>=1.76' \

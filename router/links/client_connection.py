@@ -44,6 +44,7 @@ from router.core.holding import ENTRY, PUBLISHER, Buffered, octets_of_address, o
 from router.core.map_parts import enter
 from router.core.ports import PublisherAttach, SubscriberAttach
 from router.links.anonymous import AnonymousLink
+from router.links.azure import NODES, AzureNode, AzureSubscriber, adapt
 from router.links.base import BaseConnection, BaseRouter
 from router.links.browser_link import BrowserLink
 from router.links.buffers import SMALL_FRAME
@@ -53,6 +54,7 @@ from router.links.management import managed_router
 from router.links.management_link import ManagementLink, RelayLink, check_may_read
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
+    CBS,
     MAX_NAME,
     Redirected,
     Unauthorized,
@@ -66,7 +68,7 @@ from router.links.negotiation import (
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
-from router.policies import ANONYMOUS, owned
+from router.policies import ANONYMOUS, concerning, owned
 
 MOST_PROPERTIES: Final = 1_024  # bytes of the properties in a client's open that are kept; of larger ones none
 NO_PROPERTIES: Final = encode_value({})
@@ -264,10 +266,21 @@ class ClientConnection(BaseConnection):
             check_allowed(self.config, self.identity, "send", port.attach.address)
             return
         source = port.link.remote_attach.source if port.link.remote_attach is not None else None
-        if managed_router(getattr(source, "address", None), self.config) is not None:
-            check_may_read(self)  # its own address is that of a dynamic node, which nobody asked for
-        else:
+        if self._node_at(source) is None:  # else its own address is that of a dynamic node, which nobody asked for
             check_allowed(self.config, self.identity, "receive", port.attach.address)
+
+    def _node_at(self, terminus: object) -> str | None:
+        """One of NODES that this is for a client of Azure's, or the router whose management node it is. Raises
+        RemoteProtocolError unless this client may ask there."""
+        address, who = getattr(terminus, "address", None), self.identity
+        if self.connection.product is not None and address in NODES:
+            if self.config.policies is not None and not concerning(self.config.policies, who):
+                raise Unauthorized(who, "send", CBS)  # there is nothing here for it
+            return str(address)
+        managed = managed_router(address, self.config)
+        if managed is not None:
+            check_may_read(self)
+        return managed
 
     def output_drained(self, now: float) -> None:
         ports, self._outputs = self._outputs, {}
@@ -374,15 +387,18 @@ class ClientConnection(BaseConnection):
         try:
             self._check_links()
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
-            managed = managed_router(getattr(terminus, "address", None), self.config)
-            if managed is not None:
-                check_may_read(self)
+            if self.connection.product is None and getattr(terminus, "address", None) == CBS:
+                self.connection.write_whole_lists("")
+            if self.connection.product:
+                adapt(remote, self.connection.product)
+            managed = self._node_at(terminus)
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
                 self.check_room(PORT)
                 link.takes(PORT)
-                asking = ManagementLink(self, link, self.container, modes, managed)
+                node = AzureNode if managed in NODES else ManagementLink
+                asking = node(self, link, self.container, modes, managed)
                 link.context = asking
                 self.ports[asking] = None
                 asking.open()
@@ -427,7 +443,8 @@ class ClientConnection(BaseConnection):
                 subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
-                receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)
+                kind = AzureSubscriber if self.connection.product else SubscriberLink
+                receiving = (BrowserLink if subscriber.browses else kind)(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
                 if chosen is not None:

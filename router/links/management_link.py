@@ -32,7 +32,7 @@ from router.links.anonymous import AnonymousLink
 from router.links.base import BaseConnection
 from router.links.limits import POLICIES
 from router.links.management import STARTING, Request, managed_router, not_allowed
-from router.links.negotiation import MANAGEMENT, Modes
+from router.links.negotiation import CBS, MANAGEMENT, Modes
 from router.links.subscriber_link import SubscriberLink
 
 if TYPE_CHECKING:
@@ -92,13 +92,15 @@ class ManagementLink(AnonymousLink):
         """Requests are settled as they come."""
 
     def room(self) -> tuple[int, int]:
-        return MOST_REQUESTS - self._unanswered, MAX_REQUEST
+        """Answers that nobody has taken yet count as requests."""
+        return MOST_REQUESTS - self._unanswered - self.under_way, MAX_REQUEST
 
     # --- answers
 
     def settle(self, delivery_id: int, state: DeliveryState) -> None:
         """An answer has its outcome, of which nobody is told."""
         self.closed(delivery_id)
+        self.connection.credit_changed(self)
 
     def _ask(self, payload: bytes) -> None:
         connection = self.connection
@@ -188,7 +190,7 @@ def _receives_at(attach: Attach, reply_to: str) -> bool:
     target: Any = attach.target
     return (
         attach.source is not None
-        and str(attach.source.address).endswith(MANAGEMENT)
+        and str(attach.source.address).endswith((MANAGEMENT, CBS))
         and target is not None
         and target.address == reply_to
     )

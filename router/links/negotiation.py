@@ -74,6 +74,8 @@ EPOCHS: Final = INCARNATIONS - (1 << 32)
 they know where sessions of MQTT are (`router.mqtt.lease`)."""
 
 MANAGEMENT: Final = "$management"
+CBS: Final = "$cbs"
+"""Where clients of Azure's put tokens (`router.links.azure`)."""
 ANONYMOUS_TARGET: Final = ""
 """In place of the address of a sending link that has none."""
 TOPIC: Final = Symbol("topic")

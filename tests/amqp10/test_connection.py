@@ -203,7 +203,7 @@ def test_the_peers_channel_need_not_be_ours() -> None:
     wire = Wire()
     session = only(wire.send(Begin(None, 0, 1, 1), channel=42), SessionBegun).session
     assert session.channel == 1
-    assert wire.read() == [Begin(42, 0, 4096, 0x7FFFFFFF, 255)]
+    assert wire.read() == [Begin(42, 0, 4096, 0x7FFFFFFF, 255, properties={})]
     ended = only(wire.send(End(), channel=42), SessionEnded)
     assert ended.session is session
     assert not ended.local

@@ -152,6 +152,13 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
         "test_openstack_calls_casts_fans_out_and_notifies",
     ),
     "the same, while each router in its turn is killed": ("test_openstack_goes_on_elsewhere_when_routers_are_killed",),
+    "[azure-eventhub](clients.md#azures-packages-for-python) 5.15.1 by its public API: send, receive": (
+        "test_public_api_sends[eventhub]", "test_public_api_receives[eventhub]",
+    ),
+    "[azure-servicebus](clients.md#azures-packages-for-python) 7.14.3 and 7.15.0 by its public API: send, receive": (
+        "test_public_api_sends[servicebus]", "test_public_api_receives[servicebus]",
+        "test_public_api_sends[servicebus715]", "test_public_api_receives[servicebus715]",
+    ),
 }  # fmt: skip
 
 HEAD: Final = """\

@@ -269,6 +269,40 @@ def _request_by_an_anonymous_link(network: Neighbours, client: Client, number: i
     return detach
 
 
+def _token(network: Neighbours, client: Client, number: int) -> Gone:
+    """And its answer, by a client of Azure's."""
+    asked = Target("$cbs")
+    answers = client.receiver(f"s{number}", credit=10, source=Source("$cbs"), target=asked)
+    link = client.sender(f"p{number}", target=asked, rcv_settle_mode=RCV_FIRST)
+    link.send([b"1"], [Message("token").encode()])
+    network.exchange()
+    assert client.seen(Transfers, answers)
+
+    def detach() -> None:
+        link.detach(None, closed=True)
+        answers.detach(None, closed=True)
+
+    return detach
+
+
+def _azures_subscriber(network: Neighbours, client: Client, number: int) -> Gone:
+    """And a publisher, of whose messages it has accepted one."""
+    other = network.connect(f"c{number}", properties={"product": "azsdk-python-servicebus"})
+    receiver = other.receiver(credit=10, source=Source(f"amqps://host/t{number}"))
+    link = client.sender(f"p{number}", target=Target(f"t{number}"), rcv_settle_mode=RCV_FIRST)
+    link.send([b"1", b"2"], [BODY, BODY])
+    network.exchange()
+    (event,) = other.seen(Transfers, receiver)
+    receiver.dispose(event.first_id, event.first_id, ACCEPTED, False)
+    network.exchange()
+
+    def lose() -> None:
+        link.detach(None, closed=True)
+        other.lose()
+
+    return lose
+
+
 def _refused(target: Target | Coordinator) -> Callable[[Neighbours, Client, int], Gone]:
     def make(network: Neighbours, client: Client, number: int) -> Gone:
         client.detached(client.sender(f"p{number}", target=target))
@@ -315,6 +349,8 @@ KINDS: Final = (
     Kind("request to the management node", _request_to_the_management_node("a")),
     Kind("request to another router's management node", _request_to_the_management_node("b")),
     Kind("request by an anonymous link", _request_by_an_anonymous_link),
+    Kind("token at $cbs", _token),
+    Kind("subscriber of Azure's", _azures_subscriber),
     Kind("transaction", _refused(Coordinator())),
     Kind("node that never was", _refused(Target("_dynamic/a/guessed"))),
     Kind("unfinished message", _unfinished_message),

@@ -253,7 +253,7 @@ def test_what_a_consumer_of_a_queue_holds_is_its_users_only(container: str) -> N
 # --- addresses that are nobody's
 
 
-@pytest.mark.parametrize("address", ["$management", "$cbs", "_mqtt/sessions", "_mqtt/x"])
+@pytest.mark.parametrize("address", ["$management", "_mqtt/sessions", "_mqtt/x"])
 def test_reserved_addresses_are_no_topics_whatever_policies_allow(address: str) -> None:
     """Where sessions of MQTT are is known by a subscription: no client of AMQP takes one, or sends there."""
     clients = network(Policy(("*",), send=("*",), receive=("*",)))
