@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
@@ -21,11 +20,10 @@ from onceway.access.accepting import application
 from onceway.access.readers import closed_to_pages
 from onceway.base import waits
 from onceway.console import Console, Judged, View
-from onceway.operate.alerts import Asked
 from onceway.operate.control import ControlError, call
-from onceway.operate.probe import Probe
+from onceway.operate.probe import Probe, everybody
 from onceway.operate.status import Document
-from onceway.operate.well import Judge, Told
+from onceway.operate.well import Judge
 
 HOST: Final = "127.0.0.1"
 ACTIONS: Final = (
@@ -55,8 +53,7 @@ class Served:
         self._urls = urls
         self._sockets = sockets
         self._probe = probe
-        self._asked: list[tuple[Asked, str, str]] = [("router", *each) for each in urls.items()]
-        self._asked += [("store", *each) for each in (stores or {}).items()]
+        self._asked = everybody(urls, stores or {})
         self._judge = Judge()
         self._key = secrets.token_urlsafe(24)
         self._places: set[str] = set()
@@ -110,12 +107,8 @@ class Served:
         return View(self._network, "", self._links, routers, acts)
 
     async def _judged(self) -> Judged:
-        told = await asyncio.gather(*(self._told(*each) for each in self._asked))
+        told = await asyncio.gather(*(self._probe.told(*each) for each in self._asked))
         return Judged(self._network, "", self._judge.judged(told))
-
-    async def _told(self, who: Asked, name: str, url: str) -> Told:
-        at, text = time.time(), await self._probe.metrics(url)
-        return Told(who, name, at, text, self._probe.why.get(url, "does not answer"))
 
     async def _address(self, name: str) -> dict[str, Document]:
         found = await asyncio.gather(*(self._probe.address(url, name) for url in self._urls.values()))

@@ -4,7 +4,7 @@ Each router process listens on `<state directory>/<router>.sock`, the supervisor
 the pages of its admin listener there, too (`onceway.operate.pages`). Actions are POST requests with a JSON object for
 arguments. They exist on these sockets only, never on TCP. Who may connect: the user that the process runs as, and root.
 
-`ask` and `call` are the client.
+`exchange` and `call` are the client.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ControlSocket:
 
 
 @waits.CALLER
-async def ask(
+async def exchange(
     path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = waits.CONTROL.s
 ) -> tuple[int, bytes]:
     """One request to the control socket at `path`; returns HTTP status and body.
@@ -130,7 +130,7 @@ async def call(
     path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = waits.CONTROL.s
 ) -> Any:
     """The same; returns what the answer's JSON says, and raises ControlError also if the answer is an error."""
-    status, body = await ask(path, method, page, arguments, timeout_s)
+    status, body = await exchange(path, method, page, arguments, timeout_s)
     try:
         answer = json.loads(body)
     except ValueError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,8 @@ from urllib.parse import urlencode
 import aiohttp
 
 from onceway.base import waits
+from onceway.operate.alerts import Asked
+from onceway.operate.well import Told
 from onceway.serve.ports import admin_url
 from onceway.topology import Topology
 
@@ -106,9 +109,10 @@ class Probe:
             after = page.get("next")
         return document
 
-    async def metrics(self, url: str) -> str | None:
-        """What is said at `/metrics` below this URL, or None where nobody answers with that."""
-        return await self._answer(url, {}, "/metrics", _metrics)
+    async def told(self, who: Asked, name: str, url: str) -> Told:
+        """What a process says at `/metrics` below this URL."""
+        at, text = time.time(), await self._answer(url, {}, "/metrics", _metrics)
+        return Told(who, name, at, text, self.why.get(url, "does not answer"))
 
     async def _document(self, url: str, query: Mapping[str, str], page: str = "/status") -> Status | None:
         return await self._answer(url, query, page, _status)
@@ -122,11 +126,11 @@ class Probe:
         return await self._from_socket(url, query, page, read)
 
     async def _from_socket(self, url: str, query: Mapping[str, str], page: str, read: Callable[[bytes], T]) -> T | None:
-        from onceway.operate.control import ControlError, ask
+        from onceway.operate.control import ControlError, exchange
 
         assert self._timeout.total is not None
         try:
-            status, body = await waits.PROBE(ask)(
+            status, body = await waits.PROBE(exchange)(
                 self._sockets[url], "GET", f"{page}?{urlencode(query)}", timeout_s=self._timeout.total
             )
             if status < 400:
@@ -163,6 +167,11 @@ class Probe:
     async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
         """What the router with this URL knows of one delivery (`onceway.operate.pages`), or None."""
         return await self._document(url, query, "/trace")
+
+
+def everybody(urls: Mapping[str, str], stores: Mapping[str, str]) -> list[tuple[Asked, str, str]]:
+    """What `Probe.told` is to be asked: of routers, and of stores of pipes, by name."""
+    return [*(("router", *each) for each in urls.items()), *(("store", *each) for each in stores.items())]
 
 
 def _status(body: bytes) -> Status:
