@@ -214,7 +214,8 @@ def _alerts(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for alert in documents:
         for each in alert["findings"]:
             yield f"{each['state']}: {alert['name']}: {each['summary']}"
-            yield f"    {', '.join(each['places'])}: {each['value']}, alert {alert['threshold']}, {each['held']}"
+            at = ", ".join(each["places"])
+            yield f"    {at}: {each['value']}, for {each['held']}; threshold: {alert['threshold']}"
         if alert["findings"]:
             yield f"    {alert['remedy']}: {alert['docs']}"
         elif alert["why"]:

@@ -25,10 +25,10 @@ class Card {
     this.state.textContent = alert.state;
     this.state.className = LOOK[alert.state];
     const facts = alert.findings.flatMap((each) => [
-      [each.state, each.summary], ["value", `${each.value}, alert ${alert.threshold}, ${each.held}`],
-      ["at", each.places.join(", ")],
+      [each.state, each.summary], ["value", `${each.value}, for ${each.held}`], ["at", each.places.join(", ")],
     ]);
     if (alert.more) facts.push(["and", `${alert.more} more`]);
+    if (alert.findings.length) facts.push(["threshold", alert.threshold]);
     for (const why of alert.why) facts.push(["unknown", why]);
     facts.push(["means", alert.means]);
     if (alert.state !== "well") facts.push(["remedy", alert.remedy], ["see", alert.docs]);
@@ -36,7 +36,7 @@ class Card {
     this.facts.replaceChildren(...facts.filter(([, text]) => text).flatMap(([title, text]) => {
       const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
       dt.textContent = title;
-      dd.textContent = text;
+      for (const part of text.split(/(?<=[/#])/)) dd.append(part, document.createElement("wbr")); // a path may be long
       return [dt, dd];
     }));
   }

@@ -82,7 +82,8 @@ class Alert:
 
     @property
     def threshold(self) -> str:
-        return f"{self.sign} {words(self.than, self.of.form)}"
+        held = f" for {span(self.for_s)}" if self.for_s else ""
+        return f"{self.sign} {words(self.than, self.of.form)}{held}"
 
     @property
     def remedy_text(self) -> str:

@@ -94,13 +94,12 @@ class Verdict(NamedTuple):
         }
 
     def _shown(self, finding: Finding) -> dict[str, Any]:
-        since, wanted = words(finding.since_s, "duration"), words(self.alert.for_s, "duration")
         return {
             "state": finding.state,
             "summary": self.alert.says(finding.value),
             "value": words(finding.value.number, self.alert.of.form),
             "places": finding.value.places,
-            "held": f"for {since}" + (f"; the alert wants {wanted}" if finding.state == "pending" else ""),
+            "held": words(round(finding.since_s), "duration"),
         }
 
 

@@ -40,7 +40,7 @@ def test_alerts_are_judged_on_the_terminal(router: LiveNetwork) -> None:
     assert done.returncode == 1
     assert done.stdout.startswith(
         "pending: OncewayRouterDown: Router 127.0.0.1:1 does not answer\n"
-        "    127.0.0.1:1: 0, alert == 0, for 0s; the alert wants 1m 0s\n"
+        "    127.0.0.1:1: 0, for 0s; threshold: == 0 for 1m\n"
         "    look at its process and its log; other routers go on without it: docs/operating/monitor.md#"
     )
     silent = "unknown, as router 127.0.0.1:1 does not answer: nobody listens: OncewayRouterNotReady, OncewayLinkDown, "

@@ -285,7 +285,7 @@ def test_the_page_of_alerts_says_what_to_do_and_breaks_no_word(tmp_path: Path) -
             await shows(page, "1 of 2 routers ready")
             await page.value("document.querySelector('a[href=\"well.html\"]').click()")
             await shows(page, "OncewayBusDiskFills", "a bus is asked by Prometheus alone", within="#unknown")
-            await shows(page, "Router b does not answer", "pending", "alert == 0", within="#firing")
+            await shows(page, "Router b does not answer", "pending", "== 0 for 1m", within="#firing")
             await shows(page, "look at its process and its log", "docs/operating/monitor.md", within="#firing")
             await shows(page, "perhaps not", "no: ", any_of=True, within="#state")
             await shows(page, "router b does not answer: nobody listens", within="#unknown")
