@@ -197,7 +197,7 @@ async def test_alerts_fire_on_the_page_when_they_are_brought_about(
     """The clock by which they have held goes faster: by 12 s at each question; all else is real."""
     network = LiveNetwork(
         tmp_path / "net", ("a", "b"), [("a", "b", 3)], [
-            {"match": "away", "subscription_timeout": "60s"}, {"match": "lost", "subscription_timeout": "100ms"},
+            {"match": "away", "subscription_timeout": "1h"}, {"match": "lost", "subscription_timeout": "100ms"},
             {"match": "*"},
         ], {"presettled_queue": 1},
     )  # fmt: skip
