@@ -1,7 +1,7 @@
 """What of the documents is made from tables of the code: `python scripts/tables.py` writes all of it anew.
 
 Each table stands in its page between two comments, `<!-- table: NAME -->` and `<!-- end of table -->`. The JSON
-Schema of topology files is a file of its own.
+Schema of topology files and the alert rules are files of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from edges.pipe import metrics as pipe
 from onceway.base import waits
 from onceway.base.metrics import Metric
 from onceway.conformance.run import chosen
+from onceway.operate import alerts
 from onceway.operate import metrics as router
 from onceway.operate import waits as core
 from onceway.operate.status import RECORDS
@@ -106,6 +107,7 @@ TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     **{name: lambda table=table: metrics_table(table) for name, table in METRICS.items()},
     **{title: lambda section=section: reference.table(section) for title, section in reference.by_title().items()},
     "states of deliveries": states_table,
+    "alerts": alerts.table,
     "listeners": listeners_table,
     "waits": waits_table,
     "checks of clients": conformance_table,
@@ -113,7 +115,10 @@ TABLES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
     "what shows a rule": rules.shown_list,
     "rules that nothing shows": rules.not_shown_list,
 }
-FILES: Final[Mapping[str, Callable[[], str]]] = {f"docs/{reference.SCHEMA}": reference.schema_text}
+FILES: Final[Mapping[str, Callable[[], str]]] = {
+    f"docs/{reference.SCHEMA}": reference.schema_text,
+    "monitoring/alerts.yaml": lambda: "".join(f"{line}\n" for line in alerts.rules()),
+}
 
 
 def written(text: str) -> str:

@@ -11,6 +11,7 @@ from onceway import topology
 from onceway.base import waits
 from onceway.cli.options import say
 from onceway.cli.sockets import Reading, network_option, places_of, reading_options
+from onceway.serve.ports import store_urls
 
 PORT = 8670
 
@@ -61,7 +62,7 @@ async def _serve(
     urls, by_url = places_of(read, network, reading.state_dir)
     sockets = {router: by_url[url] for router, url in urls.items()}
     async with reading.probe(waits.PROBE_ALL.s, by_url) as probe:
-        served = Served(name, links, urls, sockets, probe)
+        served = Served(name, links, urls, sockets, probe, store_urls(read) if read is not None else {})
         try:
             url = await served.start(port)
         except OSError as error:

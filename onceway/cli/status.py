@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ from onceway.base import waits
 from onceway.cli.options import without_password
 from onceway.cli.sockets import Reading, network_option, places_of, reading_options
 from onceway.cli.tables import columns_explained
-from onceway.operate.probe import Status
+from onceway.operate.alerts import Asked as Who
+from onceway.operate.probe import Status, everybody
+from onceway.serve.ports import store_urls
 from router.json_text import write_json
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ COLUMNS = "\n".join(
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
+@click.option("--well", is_flag=True, help="Judge the alerts here and now, with what to do about each.")
 @reading_options
 @network_option
 def command(
@@ -58,6 +63,7 @@ def command(
     as_json: bool,
     watch: bool,
     interval: float,
+    well: bool,
     reading: Reading,
     network: str | None,
 ) -> None:
@@ -67,11 +73,15 @@ def command(
     A line for each router, and below what keeps deliveries from completing: publishers without credit, subscriptions
     that are away and waited for, links that are down, stores of the FILE's pipes that do not answer.
 
-    The exit code is 1 if a router does not answer or is not ready; with --watch, at the end.
+    The exit code is 1 if a router does not answer or is not ready; with --watch, at the end. With --well it is 1 if the
+    condition of an alert holds; what the rules look back at is known only with --watch.
     """
     from onceway.base.loop import run
 
     asked = Asked(target, timeout, as_json, reading, network)
+    if well:
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.exit(run(_say_alerts(asked, interval if watch else None)))
     watching = _Watch(asked, interval)
     try:
         if watch:
@@ -109,7 +119,7 @@ class Asked:
     async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str], list[str]]:
         """The routers' documents, by name why an admin listener gave none, and a line for each store of the file that
         does not answer."""
-        url = None if self.target is None else admin_address(self.target)
+        url = self._url()
         if url is not None:
             statuses, why = await self._ask({url: url}, {})
             (status,) = statuses.values()
@@ -121,6 +131,17 @@ class Asked:
             return *await asking, []
         (statuses, why), stores = await asyncio.gather(asking, _silent_stores(read, self.timeout_s))
         return statuses, why, stores
+
+    def places(self) -> tuple[list[tuple[Who, str, str]], Mapping[str, Path]]:
+        """Who says metrics: what it is, its name and its URL; and the control sockets, by URL."""
+        if (url := self._url()) is not None:
+            return [("router", url.partition("://")[2], url)], {}
+        read = topology.load(self.target) if self.target is not None else None
+        urls, sockets = places_of(read, self.network, self.reading.state_dir)
+        return everybody(urls, {} if read is None else store_urls(read)), sockets
+
+    def _url(self) -> str | None:
+        return None if self.target is None else admin_address(self.target)
 
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
@@ -171,6 +192,38 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+async def _say_alerts(asked: Asked, every_s: float | None) -> int:
+    """Each alert that is not well, and how many are. every_s: until the next look; None: one is all."""
+    from onceway.operate.well import Judge
+
+    judge, (who, sockets) = Judge(), asked.places()
+    async with waits.PROBE_ALL(asked.reading.probe(asked.timeout_s, sockets)) as probe:
+        while True:
+            told = await waits.PROBE_ALL(asyncio.gather(*(probe.told(*each) for each in who)))
+            documents = [verdict.document() for verdict in judge.judged(told)]
+            click.echo(write_json(documents) if asked.with_addresses else "\n".join(_alerts(documents)))
+            if every_s is None:
+                return int(any(each["findings"] for each in documents))
+            await waits.PAUSE(asyncio.sleep)(every_s)
+
+
+def _alerts(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    unknown: dict[str, list[str]] = {}
+    for alert in documents:
+        for each in alert["findings"]:
+            yield f"{each['state']}: {alert['name']}: {each['summary']}"
+            at = ", ".join(each["places"])
+            yield f"    {at}: {each['value']}, for {each['held']}; threshold: {alert['threshold']}"
+        if alert["findings"]:
+            yield f"    {alert['remedy']}: {alert['docs']}"
+        elif alert["why"]:
+            unknown.setdefault("; ".join(alert["why"]), []).append(alert["name"])
+    for why, names in unknown.items():
+        yield f"unknown, as {why}: {', '.join(names)}"
+    counts = Counter(alert["state"] for alert in documents)
+    yield ", ".join(f"{counts[state]} {state}" for state in ("firing", "pending", "unknown", "well"))
 
 
 async def _silent_stores(network: topology.Topology, timeout_s: float) -> list[str]:

@@ -3,6 +3,8 @@
     GET  /console/               the page, with its files beside it; it needs nothing from elsewhere
     GET  /console/events         server-sent events: each second the `View` of every router that is asked
     GET  /console/address?name=  the links of one address at each of these routers
+    GET  /console/well.html      the page "Is my network well?"
+    GET  /console/well           what it shows: each alert, judged here and now (`onceway.operate.well`)
     POST /console/act            an action on one of them, where whoever serves the console may act
 
 A router's admin listener serves it for that router (`onceway.host.management`), and reads only. `onceway console`
@@ -25,13 +27,18 @@ from onceway.access.readers import HEADERS
 from onceway.base import waits
 from onceway.operate.control import ControlError
 from onceway.operate.status import Document
+from onceway.operate.well import Verdict
 from onceway.serve.answers import json_response
 from router.json_text import write_json
 
 EVERY_S: Final = 1.0
+JUDGED_S: Final = 5.0  # well.js asks as often
 STREAMS: Final = 20  # open at once; more get a 503
 KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-PAGES: Final = ("index.html", "console.css", "console.js", "picture.js", "tables.js", "icon.svg")
+PAGES: Final = (
+    "index.html", "well.html", "console.css", "icon.svg",
+    "console.js", "well.js", "picture.js", "tables.js", "scheme.js",
+)  # fmt: skip
 OWN: Final = {
     **HEADERS,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -52,6 +59,14 @@ class View(NamedTuple):
     acts: Sequence[str] = ()  # routers on which the viewer may act
 
 
+class Judged(NamedTuple):
+    """What the console shows of its alerts."""
+
+    network: str
+    seen_from: str
+    verdicts: Sequence[Verdict]
+
+
 class Console:
     """Routes for a server of aiohttp."""
 
@@ -59,15 +74,16 @@ class Console:
         self,
         view: Callable[[], Awaitable[View]],
         address: Callable[[str], Awaitable[Mapping[str, Document]]],
+        judged: Callable[[], Awaitable[Judged]],
         act: Act | None = None,
     ) -> None:
         self._view = view
         self._address = address
+        self._judged = judged
         self._act = act
         self._streams = 0
-        self._said = b""
-        self._said_at = 0.0
-        self._saying = waits.OWN_WORK(asyncio.Lock())
+        self._event = _Shared(self._say, EVERY_S / 2)
+        self._well = _Shared(self._judge, JUDGED_S / 2)
         self._ended = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
@@ -76,6 +92,7 @@ class Console:
             web.get("/console/", self._page),
             web.get("/console/events", self._events),
             web.get("/console/address", self._one),
+            web.get("/console/well", self._alerts),
             *(web.get(f"/console/{page}", self._page) for page in PAGES[1:]),
         ]
         return found if self._act is None else [*found, web.post("/console/act", self._do)]
@@ -101,7 +118,7 @@ class Console:
             response = web.StreamResponse(headers={**OWN, "Content-Type": "text/event-stream"})
             await waits.HTTP_ANSWER(response.prepare(request))
             while not self._ended.is_set():
-                said = await self._say()
+                said = await self._event.get()
                 try:
                     async with asyncio.timeout(waits.HTTP_ANSWER.s):
                         await response.write(said)
@@ -119,14 +136,16 @@ class Console:
             self._streams -= 1
 
     async def _say(self) -> bytes:
-        """The event of this second, the same for all streams."""
-        async with self._saying:
-            now = time.monotonic()
-            if now - self._said_at > EVERY_S / 2 or not self._said:
-                view = await self._view()
-                self._said = f"data: {write_json({**view._asdict(), 'at': time.time()})}\n\n".encode()
-                self._said_at = now
-            return self._said
+        view = await self._view()
+        return f"data: {write_json({**view._asdict(), 'at': time.time()})}\n\n".encode()
+
+    async def _judge(self) -> bytes:
+        judged = await self._judged()
+        alerts = [verdict.document() for verdict in judged.verdicts]
+        return write_json({**judged._asdict(), "verdicts": alerts}).encode()
+
+    async def _alerts(self, request: web.Request) -> web.Response:
+        return web.Response(body=await self._well.get(), headers={**OWN, "Content-Type": "application/json"})
 
     async def _one(self, request: web.Request) -> web.Response:
         name = request.query.get("name")
@@ -147,6 +166,25 @@ class Console:
             return json_response(await self._act(router, page, arguments), headers=OWN)
         except ControlError as error:
             return _refused(str(error), error.status)
+
+
+class _Shared:
+    """What is made at most once in so many seconds, for all who ask."""
+
+    def __init__(self, make: Callable[[], Awaitable[bytes]], kept_s: float) -> None:
+        self._make = make
+        self._kept_s = kept_s
+        self._made = b""
+        self._made_at = 0.0
+        self._making = waits.OWN_WORK(asyncio.Lock())
+
+    async def get(self) -> bytes:
+        async with self._making:
+            now = time.monotonic()
+            if now - self._made_at > self._kept_s or not self._made:
+                self._made = await self._make()
+                self._made_at = now
+            return self._made
 
 
 def _refused(why: str, status: int) -> web.Response:

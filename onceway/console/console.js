@@ -371,17 +371,8 @@ function tell(text) {
   at("lost").hidden = !text;
 }
 
-// --- the stream, and the page's own buttons
+// --- the stream, and the filter
 
-function scheme(wanted) {
-  document.documentElement.dataset.scheme = wanted;
-  at("scheme").textContent = wanted === "dark" ? "Light" : "Dark";
-}
-
-const system = matchMedia("(prefers-color-scheme: dark)");
-scheme(system.matches ? "dark" : "light");
-system.addEventListener("change", () => scheme(system.matches ? "dark" : "light"));
-at("scheme").addEventListener("click", () => scheme(document.documentElement.dataset.scheme === "dark" ? "light" : "dark"));
 at("filter").addEventListener("input", () => now && show());
 
 const stream = new EventSource("events");

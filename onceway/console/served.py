@@ -19,10 +19,11 @@ from aiohttp import web
 from onceway.access.accepting import application
 from onceway.access.readers import closed_to_pages
 from onceway.base import waits
-from onceway.console import Console, View
+from onceway.console import Console, Judged, View
 from onceway.operate.control import ControlError, call
-from onceway.operate.probe import Probe
+from onceway.operate.probe import Probe, everybody
 from onceway.operate.status import Document
+from onceway.operate.well import Judge
 
 HOST: Final = "127.0.0.1"
 ACTIONS: Final = (
@@ -35,7 +36,8 @@ ACTIONS: Final = (
 
 
 class Served:
-    """urls: of the routers' admin listeners, by router; sockets: the control sockets of those on this host."""
+    """urls: of the routers' admin listeners, by router; sockets: the control sockets of those on this host; stores:
+    where stores of pipes answer Prometheus."""
 
     def __init__(
         self,
@@ -44,15 +46,18 @@ class Served:
         urls: Mapping[str, str],
         sockets: Mapping[str, Path],
         probe: Probe,
+        stores: Mapping[str, str] | None = None,
     ) -> None:
         self._network = network
         self._links = links
         self._urls = urls
         self._sockets = sockets
         self._probe = probe
+        self._asked = everybody(urls, stores or {})
+        self._judge = Judge()
         self._key = secrets.token_urlsafe(24)
         self._places: set[str] = set()
-        self._console = Console(self._view, self._address, self._act)
+        self._console = Console(self._view, self._address, self._judged, self._act)
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int) -> str:
@@ -100,6 +105,10 @@ class Served:
         }
         acts = [name for name, path in self._sockets.items() if path.is_socket()]
         return View(self._network, "", self._links, routers, acts)
+
+    async def _judged(self) -> Judged:
+        told = await asyncio.gather(*(self._probe.told(*each) for each in self._asked))
+        return Judged(self._network, "", self._judge.judged(told))
 
     async def _address(self, name: str) -> dict[str, Document]:
         found = await asyncio.gather(*(self._probe.address(url, name) for url in self._urls.values()))

@@ -7,18 +7,21 @@ and a network that was killed as a whole accepts nothing until its routers have 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from onceway.access.readers import Access
 from onceway.access.tls import profile_context
 from onceway.base.logs import Log
-from onceway.console import Console, View
+from onceway.console import Console, Judged, View
 from onceway.operate.actions import Actions
 from onceway.operate.control import ControlSocket, socket_path
+from onceway.operate.metrics import TABLE
 from onceway.operate.node.node import Node
 from onceway.operate.pages import AdminServer
 from onceway.operate.reload import PAGE, ReloadRouter
 from onceway.operate.status import Document
+from onceway.operate.well import NEEDED, Judge, Told
 from onceway.serve.ports import problem
 from onceway.serve.server import RouterServer
 from onceway.state.last_life import Heart
@@ -33,7 +36,8 @@ class Management:
         self._log = log
         access = Access(lambda: server.topology.admin, lambda: server.listening.authentication, server.log)
         self._admin = AdminServer(server, lambda: server.hosts, [access.check])
-        self._console = Console(self._view, self._address)
+        self._console = Console(self._view, self._address, self._judged)
+        self._judge = Judge()
         self._admin.more = self._console.routes()
         self.reload = ReloadRouter(server, log, heart, self._admin)
         actions = Actions(server)
@@ -66,6 +70,13 @@ class Management:
     async def _view(self) -> View:
         topology, name = self._server.topology, self._server.name
         return View(topology.network, name, topology.links, {name: await self._admin.overview.dense()})
+
+    async def _judged(self) -> Judged:
+        at, name = time.time(), self._server.name
+        _, text = await self._admin.metrics([metric for metric in TABLE if metric.name in NEEDED])
+        told = Told("router", name, at, "".join(text))
+        verdicts, _ = await self._admin.overview.pace.run(self._judge.judge([told]))
+        return Judged(self._server.topology.network, name, verdicts)
 
     async def _address(self, name: str) -> dict[str, Document]:
         found = await self._admin.overview.only(name)

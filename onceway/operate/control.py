@@ -4,7 +4,7 @@ Each router process listens on `<state directory>/<router>.sock`, the supervisor
 the pages of its admin listener there, too (`onceway.operate.pages`). Actions are POST requests with a JSON object for
 arguments. They exist on these sockets only, never on TCP. Who may connect: the user that the process runs as, and root.
 
-`call` is the client.
+`exchange` and `call` are the client.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class ControlSocket:
 
 
 @waits.CALLER
-async def call(
+async def exchange(
     path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = waits.CONTROL.s
-) -> Any:
-    """One request to the control socket at `path`; returns what the answer's JSON says.
+) -> tuple[int, bytes]:
+    """One request to the control socket at `path`; returns HTTP status and body.
 
     Raises:
         NotRunning: if nobody listens there, or nobody has answered after `timeout_s` seconds.
-        ControlError: if the answer is an error.
+        ControlError: if this user may not ask.
     """
     try:
         with _reachable(path) as reachable:
@@ -118,11 +118,19 @@ async def call(
                 ) as session,
                 session.request(method, f"http://{CONTROL}{page}", json=arguments) as response,
             ):
-                body, status = await response.read(), response.status
+                return response.status, await response.read()
     except TimeoutError as error:
         raise NotRunning(f"{path}: no answer within {timeout_s:g} s") from error
     except (aiohttp.ClientError, OSError) as error:
         raise _failed(path, error) from error
+
+
+@waits.CALLER
+async def call(
+    path: Path, method: str, page: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = waits.CONTROL.s
+) -> Any:
+    """The same; returns what the answer's JSON says, and raises ControlError also if the answer is an error."""
+    status, body = await exchange(path, method, page, arguments, timeout_s)
     try:
         answer = json.loads(body)
     except ValueError as error:

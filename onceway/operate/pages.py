@@ -29,7 +29,7 @@ from aiohttp.typedefs import Middleware
 
 from onceway.access.readers import Pages
 from onceway.base import waits
-from onceway.base.metrics import exposition
+from onceway.base.metrics import Metric, exposition
 from onceway.operate.metrics import TABLE, Process, Scrape
 from onceway.operate.overview import MOST, PAGE, TIMER_S, Overview, Source
 from onceway.operate.status import Document, state_of, summarize
@@ -120,12 +120,17 @@ class AdminServer(Pages):
         return web.Response(status=503, text=f"{reason}\n")
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
+        content_type, body = await self.metrics(TABLE, request.headers.get("Accept", ""))
+        return web.Response(body=_in_parts(body), headers={"Content-Type": content_type})
+
+    async def metrics(self, table: Iterable[Metric[Scrape]], accept: str = "") -> tuple[str, list[str]]:
+        """What is answered at /metrics, of these rows: the content type, and the text in pieces."""
         asked_s = time.time()  # before anything that waits
         sums, age_s = await self.overview.sums()
         document = summarize(self._source.summary(), sums, age_s)
         process = await waits.DISK(asyncio.to_thread(self._process.collect))
         scrape = Scrape(document, sums, self._source.measured(), asked_s)
-        content_type, pieces = exposition(TABLE, scrape, request.headers.get("Accept", ""), process)
+        content_type, pieces = exposition(table, scrape, accept, process)
         body: list[str] = []
 
         def write() -> Generator[None, None, None]:
@@ -134,7 +139,7 @@ class AdminServer(Pages):
                 yield
 
         await self.overview.pace.run(write())
-        return web.Response(body=_in_parts(body), headers={"Content-Type": content_type})
+        return content_type, body
 
 
 async def _in_parts(body: Iterable[str]) -> AsyncIterator[bytes]:

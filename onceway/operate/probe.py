@@ -6,22 +6,28 @@ this host whose admin listener cannot be reached is asked through its control so
 
 from __future__ import annotations
 
+import json
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
 
 from onceway.base import waits
+from onceway.operate.alerts import Asked
+from onceway.operate.well import Told
 from onceway.serve.ports import admin_url
 from onceway.topology import Topology
 
 Status = dict[str, Any]
 LOCAL: Final = "local:"  # and a name, in place of a URL: a router that is asked through its control socket alone
 PAGE = 500  # addresses to a request
+NO_ROUTER: Final = "does not answer as a router"
+T = TypeVar("T")
 
 
 class Probe:
@@ -103,32 +109,46 @@ class Probe:
             after = page.get("next")
         return document
 
-    async def _document(self, url: str, query: Mapping[str, str], page: str = "/status") -> Status | None:
-        if not url.startswith(LOCAL):
-            document = await self._from_listener(url, query, page)
-            if document is not None or url not in self._sockets or self.why[url].startswith("hangs"):
-                return document
-        return await self._from_socket(url, query, page)
+    async def told(self, who: Asked, name: str, url: str) -> Told:
+        """What a process says at `/metrics` below this URL."""
+        at, text = time.time(), await self._answer(url, {}, "/metrics", _metrics)
+        return Told(who, name, at, text, self.why.get(url, "does not answer"))
 
-    async def _from_socket(self, url: str, query: Mapping[str, str], page: str) -> Status | None:
-        from onceway.operate.control import ControlError, call
+    async def _document(self, url: str, query: Mapping[str, str], page: str = "/status") -> Status | None:
+        return await self._answer(url, query, page, _status)
+
+    async def _answer(self, url: str, query: Mapping[str, str], page: str, read: Callable[[bytes], T]) -> T | None:
+        """What `read` makes of the answer. It raises ValueError for one that is no router's."""
+        if not url.startswith(LOCAL):
+            answer = await self._from_listener(url, query, page, read)
+            if answer is not None or url not in self._sockets or self.why[url].startswith("hangs"):
+                return answer
+        return await self._from_socket(url, query, page, read)
+
+    async def _from_socket(self, url: str, query: Mapping[str, str], page: str, read: Callable[[bytes], T]) -> T | None:
+        from onceway.operate.control import ControlError, exchange
 
         assert self._timeout.total is not None
         try:
-            document = await waits.PROBE(call)(
+            status, body = await waits.PROBE(exchange)(
                 self._sockets[url], "GET", f"{page}?{urlencode(query)}", timeout_s=self._timeout.total
             )
+            if status < 400:
+                return read(body)
         except ControlError as error:
             self.why.setdefault(url, str(error))
-            return None
-        return document if isinstance(document, dict) and "name" in document else None
+        except ValueError:
+            self.why.setdefault(url, NO_ROUTER)
+        return None
 
-    async def _from_listener(self, url: str, query: Mapping[str, str], page: str) -> Status | None:
+    async def _from_listener(
+        self, url: str, query: Mapping[str, str], page: str, read: Callable[[bytes], T]
+    ) -> T | None:
         assert self._session is not None
         try:
             async with waits.PROBE(self._session.get(url.rstrip("/") + page, params=query)) as response:
                 refusal = (await response.text()).strip() if response.status in (401, 403, 421) else ""
-                document = None if refusal else await response.json(content_type=None)
+                answer = None if refusal else read(await response.read())
         except TimeoutError:
             self.why[url] = f"hangs: no answer within {self._timeout.total:g} s"
             return None
@@ -142,14 +162,30 @@ class Probe:
             else:
                 self.why[url] = f"does not let us read: {why:.200}"
             return None
-        if not isinstance(document, dict) or "name" not in document:
-            self.why[url] = "does not answer as a router"
-            return None
-        return document
+        return answer
 
     async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
         """What the router with this URL knows of one delivery (`onceway.operate.pages`), or None."""
         return await self._document(url, query, "/trace")
+
+
+def everybody(urls: Mapping[str, str], stores: Mapping[str, str]) -> list[tuple[Asked, str, str]]:
+    """What `Probe.told` is to be asked: of routers, and of stores of pipes, by name."""
+    return [*(("router", *each) for each in urls.items()), *(("store", *each) for each in stores.items())]
+
+
+def _status(body: bytes) -> Status:
+    document = json.loads(body)
+    if not isinstance(document, dict) or "name" not in document:
+        raise ValueError
+    return document
+
+
+def _metrics(body: bytes) -> str:
+    text = body.decode()
+    if not text.startswith("# HELP "):
+        raise ValueError
+    return text
 
 
 def _why(error: Exception) -> str:
@@ -157,4 +193,4 @@ def _why(error: Exception) -> str:
         return f"does not answer through TLS that we trust, give --ca: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return "does not answer: nobody listens"
-    return "does not answer as a router"
+    return NO_ROUTER

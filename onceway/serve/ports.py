@@ -86,6 +86,13 @@ def admin_url(topology: Topology, name: str) -> str:
     return f"{scheme}://{format_host_port(place)}"
 
 
+def store_urls(topology: Topology) -> dict[str, str]:
+    """Where the stores of its pipes answer Prometheus, of those that do."""
+    scheme = "https" if topology.admin.tls else "http"
+    places = {name: place for pipe in topology.pipes.values() for name, place in pipe.metrics.items()}
+    return {name: f"{scheme}://{format_host_port(reachable(place))}" for name, place in places.items()}
+
+
 def reachable(address: HostPort) -> HostPort:
     """The loopback address in place of an address that means every interface."""
     host, port = address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,22 @@ def test_a_router_that_is_not_there_is_a_failure() -> None:
     done = called("status", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "does not answer" in done.stdout
+
+
+def test_alerts_are_judged_on_the_terminal(router: LiveNetwork) -> None:
+    done = called("status", f"http://127.0.0.1:{router['a'].admin_port}", "--well", "--timeout", "60")
+    assert "unknown, as receivers for Spark are asked by Prometheus alone: OncewayIngestNobody\n" in done.stdout
+    assert "OncewayRouterDown" not in done.stdout
+    assert re.fullmatch(r"\d+ firing, \d+ pending, \d+ unknown, \d+ well", done.stdout.splitlines()[-1])
+    done = called("status", "http://127.0.0.1:1", "--well")
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        "pending: OncewayRouterDown: Router 127.0.0.1:1 does not answer\n"
+        "    127.0.0.1:1: 0, for 0s; threshold: == 0 for 1m\n"
+        "    look at its process and its log; other routers go on without it: docs/operating/monitor.md#"
+    )
+    silent = "unknown, as router 127.0.0.1:1 does not answer: nobody listens: OncewayRouterNotReady, OncewayLinkDown, "
+    assert silent in done.stdout
 
 
 def test_a_router_that_hangs_is_waited_for_one_second() -> None:

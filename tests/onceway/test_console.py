@@ -6,26 +6,32 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 import onceway
+from chaos.live.ports import free_port
 from onceway.base.loop import run
 from onceway.cli.sockets import sockets_by_url
 from onceway.console import PAGES
 from onceway.console.served import Served
 from onceway.operate.probe import Probe
-from onceway.serve.ports import admin_url
+from onceway.serve.ports import admin_url, store_urls
 from onceway.topology import load
 from tests.chromium import Browser, browser, chromium
 from tests.live import LiveNetwork, wait_until
 from tests.needs import CHROMIUM
+from tests.pki import Pki
 
 pytestmark = pytest.mark.timeout(240)
 ORDERS = [{"match": "orders", "subscription_timeout": "60s"}]
@@ -45,7 +51,7 @@ async def served(network: LiveNetwork) -> AsyncIterator[tuple[str, str]]:
     by_url = sockets_by_url(read, network.directory / "state")
     sockets = {name: by_url[url] for name, url in urls.items()}
     async with Probe(30.0, by_url) as probe:
-        console = Served(read.network, read.links, urls, sockets, probe)
+        console = Served(read.network, read.links, urls, sockets, probe, store_urls(read))
         url = await console.start(0)
         try:
             yield url.partition("/?")[0], url
@@ -82,6 +88,11 @@ async def test_the_admin_listener_of_a_router_shows_that_router(network: LiveNet
         assert list(view["routers"]) == ["a"]
         assert view["routers"]["a"]["state"] == "ready"
         assert "listening" in [event for _, _, event, _ in view["routers"]["a"]["latest"]]
+        async with session.get(f"{base}/console/well") as answer:
+            well = await answer.json()
+            assert (answer.headers["Cache-Control"], well["network"], well["seen_from"]) == ("no-store", "live", "a")
+            states = {each["name"]: each["state"] for each in well["verdicts"]}
+            assert (states["OncewayRouterDown"], states["OncewayClocksDiffer"]) == ("well", "unknown")
         async with session.get(f"{base}/console/address?name=none") as answer:
             assert await answer.json() == {"a": {}}
         async with session.get(f"{base}/console/address") as answer:
@@ -92,7 +103,7 @@ async def test_the_admin_listener_of_a_router_shows_that_router(network: LiveNet
 
 async def test_the_console_of_a_network_is_for_who_started_it(network: LiveNetwork) -> None:
     async with served(network) as (base, url), aiohttp.ClientSession() as stranger:
-        for page in ("/", "/?key=x", "/console/", "/console/events"):
+        for page in ("/", "/?key=x", "/console/", "/console/events", "/console/well.html", "/console/well"):
             async with stranger.get(base + page, allow_redirects=False) as answer:
                 assert answer.status == 403, page
         async with stranger.get(url, headers={"Host": "evil.example:80"}) as answer:
@@ -176,6 +187,91 @@ def test_a_browser_shows_a_network_and_acts_on_it(tmp_path: Path) -> None:
             assert drained is not None
 
 
+async def test_alerts_fire_on_the_page_when_they_are_brought_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock by which they have held goes faster: by 12 s at each question; all else is real."""
+    network = LiveNetwork(
+        tmp_path / "net", ("a", "b"), [("a", "b", 3)], [
+            {"match": "away", "subscription_timeout": "1h"}, {"match": "lost", "subscription_timeout": "100ms"},
+            {"match": "*"},
+        ], {"presettled_queue": 1},
+    )  # fmt: skip
+    pem = Pki(tmp_path / "pki").certificate("a", "127.0.0.1", days=5)
+    document = network.topology()
+    document["limits"] = {"links": 5}
+    document["tls"] = {"own": {"certificate": str(pem)}}
+    document["routers"]["a"] |= {"amqps": free_port(), "tls": "own"}
+    network.topology_path.write_text(yaml.safe_dump(document))
+    looks = count()
+    monkeypatch.setattr("onceway.console.JUDGED_S", 0.0)
+    monkeypatch.setattr("onceway.operate.probe.time", SimpleNamespace(time=lambda: time.time() + 12.0 * next(looks)))
+    with network:
+        network.start()
+        async with (
+            served(network) as (base, url),
+            aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+        ):
+            async with session.get(url) as answer:
+                assert answer.status == 200
+
+            async def fire(**where: str) -> None:
+                """Until these alerts fire, each at this place."""
+                async with asyncio.timeout(60):
+                    while where:
+                        async with session.get(f"{base}/console/well") as answer:
+                            well = await answer.json()
+                        for alert in well["verdicts"]:
+                            name = alert["name"].removeprefix("Onceway")
+                            places = [place for each in alert["findings"] for place in each["places"]]
+                            if alert["state"] == "firing" and where.get(name) in places:
+                                assert alert["remedy"]
+                                assert alert["docs"].startswith("docs/")
+                                del where[name]
+
+            await fire(CertificateExpires="a")
+            async with onceway.connect(network["a"].url) as client:
+                jobs = await client.subscriber("jobs")
+                sending = asyncio.create_task((await client.publisher("jobs")).send(b"1"))
+                await (await anext(aiter(jobs))).reject(description="no such job")
+                with pytest.raises(onceway.DeliveryRejected):
+                    await sending
+                await client.subscriber("fast", guarantee="at-most-once", credit=1)
+                fast = await client.publisher("fast", guarantee="at-most-once")
+                for number in range(20):
+                    await fast.send(b"%d" % number)
+                await client.publisher("held")
+                refused = asyncio.create_task(client.publisher("one-too-many"))  # which tries again
+                await fire(MessagesRejected="a", MessagesDropped="a", LimitReached="a")
+                refused.cancel()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)
+def test_the_page_of_alerts_says_what_to_do_and_breaks_no_word(tmp_path: Path) -> None:
+    async def look(network: LiveNetwork, listening: str) -> None:
+        async with served(network) as (_, url), browser(listening) as page:
+            await page.do("Page.navigate", url=url)
+            await shows(page, "1 of 2 routers ready")
+            await page.value("document.querySelector('a[href=\"well.html\"]').click()")
+            await shows(page, "OncewayBusDiskFills", "a bus is asked by Prometheus alone", within="#unknown")
+            await shows(page, "Router b does not answer", "pending", "== 0 for 1m", within="#firing")
+            await shows(page, "look at its process and its log", "docs/operating/monitor.md", within="#firing")
+            await shows(page, "perhaps not", "no: ", any_of=True, within="#state")
+            await shows(page, "router b does not answer: nobody listens", within="#unknown")
+            assert await page.value("document.getElementById('well').childElementCount") == 0  # b may not be well
+            assert not await without_a_name(page, 2)
+            for width in (390, 768, 1280):
+                await page.look(width, "light")
+                assert await page.value(BROKEN_WORDS) == "", width
+                assert await page.value("document.documentElement.scrollWidth") <= width
+                await picture(page, f"well-{width}")
+
+    with LiveNetwork(tmp_path / "net", ("a", "b"), [("a", "b", 3)], ORDERS) as network:
+        network.start("a")
+        with chromium(tmp_path / "profile") as listening:
+            run(look(network, listening))
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)
 def test_no_word_is_broken_on_a_phone_a_tablet_or_a_screen(network: LiveNetwork, tmp_path: Path) -> None:
     """Nor is the page wider than the screen: what is wide scrolls in itself."""
@@ -230,11 +326,11 @@ async def shows(page: Browser, *texts: str, within: str = "body", any_of: bool =
         await asyncio.sleep(0.05)  # the browser's minute ends it
 
 
-async def without_a_name(page: Browser) -> list[Any]:
+async def without_a_name(page: Browser, least: int = 6) -> list[Any]:
     """What the keyboard reaches and a screen reader says nothing of."""
     nodes = (await page.do("Accessibility.getFullAXTree"))["nodes"]
     reached = [each for each in nodes if any(one["name"] == "focusable" for one in each.get("properties", ()))]
-    assert len(reached) > 5
+    assert len(reached) >= least
     return [each for each in reached if not each.get("name", {}).get("value")]
 
 
