@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -547,6 +548,44 @@ def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch
         wait_until(lambda: batch(log), "the next one is written down")
         stream.stop()
         assert batch(log) is None
+
+
+def test_a_query_is_told_that_the_process_that_served_it_before_was_killed(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run() -> Stream:
+        stream = rig.stream()
+        stream.latest(stream.initial(), limited=False)
+        return stream
+
+    with Log(rig.location) as log:
+        log.append(10)
+        rig.ingests.is_recovered = False
+        run()  # has never had the log
+        rig.ingests.is_recovered = True
+        killed = run()
+        assert "killedBefore" not in killed.report()
+        again = run()
+        assert again.report()["killedBefore"].startswith(f"process {os.getpid()} on ")
+        assert "which served this query before, was killed, or its machine went down" in capsys.readouterr().err
+        early = rig.stream()  # made while the one before is about to end
+        again.stop()
+        early.latest(early.initial(), limited=False)
+        assert "killedBefore" not in early.report()
+        early.stop()
+        assert "killedBefore" not in run().report()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_may_end_a_query_while_it_writes_down_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(rig.location) as log:
+        log.append(10)
+        query = progress.Progress(log.wal)
+        query.serve()
+        write = query._document.write
+        monkeypatch.setattr(query._document, "write", lambda content: (query.end(), write(content)))
+        query.commit({0: 10})
+        assert progress.Progress(log.wal).committed == {0: 10}
 
 
 # -- batch reads

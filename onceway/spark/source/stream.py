@@ -395,6 +395,7 @@ class Stream:
         self._unsure = False  # whether the query goes on with its batch 0, or has no checkpoint
         self._repeats = False  # its batch 0, which began where the log remembers
         self._frozen: dict[int, int] | None = None
+        self._serves = False
         self._planned = clock()  # when the last batch was planned
         self._at: dict[int, int] = {}  # how far batches have been planned
 
@@ -437,6 +438,9 @@ class Stream:
             self._take_up(self._topics.found())
         self._ingests.check()
         self._progress.end_batch()  # Spark asks when it is done
+        if not self._serves and all(self._ingests.recovered(slot) is not None for slot in self._log.readers):
+            self._serves = True  # this process's ingests have the log
+            self._progress.serve()
         begins = self._log.begins(start)
         available = self._log.plannable() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
@@ -558,12 +562,13 @@ class Stream:
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
             **self._ingests.state(),
+            **({} if self._progress.killed is None else {"killedBefore": self._progress.killed}),
         }
 
     def stop(self) -> None:
         if self._topics is not None:
             self._topics.stop()
-        self._progress.end_batch()
+        self._progress.end()
         self._ingests.stop()
 
 
