@@ -249,6 +249,24 @@ def test_a_large_batch_is_cut_by_its_bytes(rig: Rig) -> None:
         assert rows(made, "offset") == list(range(1000))
 
 
+def test_positions_may_be_given_by_topics_as_kafkas_are(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        log.append(10, "orders")
+        log.append(5, "returns")
+        both = "orders,returns"
+        assert rig.stream(both, startingOffsets='{"orders":{"0":3}}').initial().positions == {0: 3, 1: 0}
+        text = '{"orders":{"0":-2},"returns":{"1":-1}}'
+        assert rig.stream(both, startingOffsets=text).initial().positions == {0: 0, 1: 5}
+        part = {"startingOffsets": '{"returns":{"1":4}}', "endingOffsets": '{"orders":{"0":1},"returns":{"1":-1}}'}
+        ranges = batch_ranges(source_options({"path": str(rig.location), **part}, "batch"))
+        assert rows(ranges) == [b"orders 0", b"returns 4"]
+        said = "option startingOffsets: .* has no partition 0 of topic 'returns', of which it has partitions 1"
+        with pytest.raises(OptionError, match=said):
+            rig.stream(both, startingOffsets='{"returns":{"0":4}}').initial()
+        with pytest.raises(OptionError, match="has no partition 0 of topic 'bills', of which it has nothing"):
+            rig.stream(both, startingOffsets='{"bills":{"0":4}}').initial()
+
+
 def test_a_query_begins_at_a_time(rig: Rig) -> None:
     with Log(rig.location, "orders", "returns", group_rows=4) as log:
         for number in range(10):

@@ -85,6 +85,22 @@ def offset_of(value: object) -> Offset:
     return Offset(wal, read)
 
 
+def by_topics(text: str) -> dict[str, dict[int, int]] | None:
+    """A position as Kafka's users write it, `{"orders":{"0":23,"1":-2}}`: -2 is the beginning of a partition, -1 its
+    end.  None where it is written otherwise.  Raises OffsetError."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or "v" in value or not all(isinstance(rows, dict) for rows in value.values()):
+        return None
+    for topic, rows in value.items():
+        for slot, row in rows.items():
+            if not slot.isdecimal() or not isinstance(row, int) or isinstance(row, bool) or row < -2:
+                raise OffsetError(f"partition {slot!r} of topic {topic!r} at {row!r} is no position")
+    return {topic: {int(slot): row for slot, row in rows.items()} for topic, rows in value.items()}
+
+
 # -- the log
 
 
@@ -201,6 +217,25 @@ class Log:
                 )
         return {slot: position for slot, position in offset.positions.items() if slot in self.readers}
 
+    def position(self, text: str, option: str) -> Offset:
+        """The position that an option gives.  Raises OffsetError, OptionError."""
+        topics = by_topics(text)
+        if topics is None:
+            return offset_of(text)
+        marks = {-1: self.plannable(), -2: self.starts()}
+        positions = {}
+        for topic, rows in topics.items():
+            there = [slot for slot, name in self._wal.slots.items() if name == topic]
+            for slot, row in rows.items():
+                if slot not in there:
+                    known = f"partitions {', '.join(map(str, there))}" if there else "nothing"
+                    raise OptionError(
+                        f"option {option}: {self._wal.location} has no partition {slot} of topic {topic!r}, of which "
+                        f"it has {known}; the numbers are those of the column partition"
+                    )
+                positions[slot] = marks[row][slot] if row < 0 else row
+        return Offset(self._wal.uuid, positions)
+
     def begins(self, start: Offset) -> dict[int, int]:
         """For every slot, the row to continue from.  Raises DataLoss."""
         known = self.known(start)
@@ -308,7 +343,7 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
     begins = starting(log, options)
     ends = log.ends()
     if options.ending != "latest":
-        known = log.known(offset_of(options.ending))
+        known = log.known(log.position(options.ending, "endingOffsets"))
         for slot, position in known.items():
             if position > ends[slot]:
                 what = f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}"
@@ -352,7 +387,7 @@ def starting(log: Log, options: SourceOptions) -> dict[int, int]:
         return log.starts()
     if options.starting == "latest":
         return ends
-    return log.begins(offset_of(options.starting))
+    return log.begins(log.position(options.starting, "startingOffsets"))
 
 
 # -- the query
