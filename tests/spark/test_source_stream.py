@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -534,6 +535,24 @@ def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
         assert stream.report()["accepted"] == 5
         assert 600 <= report["backlogBytes"] < 700
         assert report["state"] == "receiving"
+
+
+def test_progress_says_how_many_rows_wait_and_for_how_long(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        for topic, age_s in (("orders", 100), ("returns", 1000)):
+            received_us = (time.time_ns() // 1000) - age_s * 1_000_000
+            log.writer(topic).append([b"x"], [b"%d" % age_s], received_us=received_us)
+            log.writer(topic).drain()
+        stream = rig.stream("orders,returns", maxRowsPerTrigger="1")
+        at = stream.initial()
+        ages = []
+        for lag in (1, 0):
+            at = stream.latest(at, limited=True)
+            report = stream.report()
+            assert report["lagRows"] == lag
+            ages.append(report["lagSeconds"])
+        assert ages[1] == 0
+        assert ages[0] >= 100
 
 
 def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

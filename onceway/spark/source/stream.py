@@ -590,10 +590,12 @@ class Stream:
         """For progress: the end of the log, Spark's lag, and the state of the ingests."""
         ends = self._log.ends()
         at = {slot: min(self._at.get(slot, end), end) for slot, end in ends.items()}
+        oldest = [self._log.readers[slot].received_us(at[slot]) / 1e6 for slot in ends if at[slot] < ends[slot]]
         return {
             "source": self._description,
             **Offset(self.wal.uuid, ends).as_dict(),
             "accepted": self._log.received(ends),  # what is durable: the ingest's own word may come after the batch
+            "lagSeconds": round(max(0.0, time.time() - min(oldest)), 3) if oldest else 0.0,
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
             **self._ingests.state(),
