@@ -241,6 +241,15 @@ class LockHeld(Exception):
         self.holder = holder
 
 
+def this_process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+
+
+def process_name(who: Mapping[str, Any]) -> str:
+    """What `this_process` has said, for people.  Raises KeyError."""
+    return f"process {who['pid']} on {who['host']} (since {who['since']})"
+
+
 class Lock:
     """flock on a file whose first line names the holder.  `release` frees it, as does the end of the process."""
 
@@ -263,9 +272,8 @@ class Lock:
                 if time.monotonic() >= deadline:
                     raise LockHeld(_holder(self._file)) from None
                 time.sleep(_RETRY_S)
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         with contextlib.suppress(OSError):  # on a full disk it is held without a name; the next write reports the disk
-            write_line(self._file, write_json(who))
+            write_line(self._file, write_json(this_process()))
 
     def release(self) -> None:
         if self._file >= 0:
@@ -290,8 +298,7 @@ def locked_by(path: PathLike) -> str:
 
 def _holder(lock: int) -> str:
     try:
-        who = json.loads(read_line(lock))
-        return f"process {who['pid']} on {who['host']} (since {who['since']})"
+        return process_name(json.loads(read_line(lock)))
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 

@@ -43,14 +43,14 @@ COUNTERPARTS: Final = (
     Counterpart(("assign",), why="a query reads all partitions of its subscription (`partitions`)"),
     Counterpart(("topic",), "topic", "topic", "of the sink: goes before the column `topic`, as Kafka's"),
     Counterpart(("groupIdPrefix", "kafka.group.id", "group.id"), "subscription", "", "the whole name, one for a query"),
-    Counterpart(("startingOffsets",), "startingOffsets", "", "`earliest`, `latest`, or a position in the log"),
+    Counterpart(("startingOffsets",), "startingOffsets", "", "numbers as in the columns `partition` and `offset`"),
     Counterpart(("startingTimestamp",), "startingTimestamp", "", "by the time when a row was received"),
     Counterpart(("startingOffsetsByTimestamp",), "startingTimestamp", "", "one time for all partitions"),
     Counterpart(
         ("startingOffsetsByTimestampStrategy",),
         why="where no row is as late as `startingTimestamp`, the query begins with what comes",
     ),
-    Counterpart(("endingOffsets",), "endingOffsets", "", "`latest`, or a position in the log"),
+    Counterpart(("endingOffsets",), "endingOffsets", "", "the same"),
     Counterpart(
         ("endingTimestamp", "endingOffsetsByTimestamp"), why="filter the batch by the column `received_at`"
     ),

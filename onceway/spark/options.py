@@ -498,10 +498,11 @@ def _offsets(option: Option, text: str) -> str:
         return text.lower()
     if not text.startswith("{"):
         raise ValueError(f'"{text}" is no position', f"write {' or '.join(option.words)}, or {_EXAMPLE}")
-    from onceway.spark.source.stream import offset_of  # not above: Spark's search for formats imports this module
+    from onceway.spark.source.stream import by_topics, offset_of  # not above: Spark's search for formats imports this
 
     try:
-        offset_of(text)
+        if by_topics(text) is None:
+            offset_of(text)
     except OffsetError as error:
         raise ValueError(str(error).partition(";")[0], f"write {_EXAMPLE}") from error
     return text

@@ -97,6 +97,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._stream: Stream | None = None  # only in the process that serves the query
+        self._available_now = False
 
     @property
     def stream(self) -> Stream:
@@ -104,6 +105,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._stream = Stream(self.options)
             signal.signal(signal.SIGTERM, self._terminated)
             self._stream.begin()
+            if self._available_now:
+                self._stream.freeze()
         return self._stream
 
     def _terminated(self, number: int, frame: object) -> None:
@@ -140,9 +143,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.stream.report()
 
-    @first_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self.stream.freeze()
+        """Only noted: until all sources of a query have been prepared, Spark ends none of their processes when one
+        fails, and what this one had begun would hold the log as long as the driver lives."""
+        self._available_now = True
 
     @first_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -114,6 +114,8 @@ def test_all_problems_come_at_once() -> None:
         ("transport", "carrier pigeon", "is none of file, inline; write one of them"),
         ("startingoffsets", "yesterday", "write earliest or latest"),
         ("startingoffsets", "{", "write an offset such as"),
+        ("startingoffsets", '{"orders":{"0":-3}}', "write an offset such as"),
+        ("startingoffsets", '{"orders":{"none":3}}', "write an offset such as"),
         ("startingoffsets", '{"v":1,"wal":"x","p":{"0":-1}}', "write an offset such as"),
         ("subscription", "  ", "is empty; write for example billing"),
         ("wallocation", "dbfs:/mnt/wal", "is no directory of this machine"),

@@ -85,6 +85,35 @@ def test_who_asks_for_all_in_one_batch_gets_what_the_network_holds_at_that_time(
     assert calls == ["latest limited=True"] * 2 + ["freeze", "latest limited=False"]
 
 
+def test_a_source_that_is_prepared_begins_nothing_before_spark_knows_how_to_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    class Stream:
+        def __init__(self, options: object) -> None:
+            calls.append("made")
+
+        def begin(self) -> None:
+            calls.append("begin")
+
+        def freeze(self) -> None:
+            calls.append("freeze")
+
+        def initial(self) -> Offset:
+            return Offset("log", {0: 0})
+
+    monkeypatch.setattr("onceway.spark.reader.Stream", Stream)
+    monkeypatch.setattr("onceway.spark.reader.signal.signal", lambda *_: None)
+    one = reader()
+    one.prepareForTriggerAvailableNow()
+    one.getDefaultReadLimit()
+    assert calls == []
+    for _ in range(2):
+        assert one.initialOffset() == Offset("log", {0: 0}).as_dict()
+    assert calls == ["made", "begin", "freeze"]
+
+
 def test_a_schema_may_leave_columns_out_and_no_more() -> None:
     reader(struct(headers=MapType(StringType(), StringType()), timestamp=TimestampType()))
     as_bytes = ArrayType(struct(key=StringType(), value=BinaryType()))

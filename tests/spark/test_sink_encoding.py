@@ -182,6 +182,21 @@ def test_what_cannot_be_sent_is_named() -> None:
         encoding.topics(pa.record_batch({"topic": ["a", None]}))
 
 
+def test_a_frame_of_kafkas_source_is_taken_as_it_is() -> None:
+    kafka = {
+        "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
+        "timestamp": "timestamp", "timestampType": "int", "headers": "array<struct<key:string,value:binary>>",
+    }  # fmt: skip
+    encoding.check_columns(list(kafka.items()), topic_given=False)
+    row = {"value": b"v", "key": "grün"}
+    binary = as_batch([row]).set_column(1, "key", pa.array(["grün".encode()]))
+    assert encoding.payloads(binary) == encoding.payloads(as_batch([row]))
+    with pytest.raises(
+        SinkOptionError, match=r"column key: b'\\xff' is not UTF-8, and key is a text; write hex\(key\)"
+    ):
+        encoding.payloads(pa.record_batch({"value": [b"a", b"b", b"c"], "key": [b"k", None, b"\xff"]}))
+
+
 def test_columns_are_checked_all_at_once() -> None:
     encoding.check_columns([("value", "binary"), ("topic", "string"), ("offset", "bigint")], topic_given=False)
     encoding.check_columns([("value", "varchar(10)")], topic_given=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -246,6 +248,24 @@ def test_a_large_batch_is_cut_by_its_bytes(rig: Rig) -> None:
         made = stream.ranges(start, stream.latest(start, limited=False))
         assert 5 <= len(made) <= 6
         assert rows(made, "offset") == list(range(1000))
+
+
+def test_positions_may_be_given_by_topics_as_kafkas_are(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        log.append(10, "orders")
+        log.append(5, "returns")
+        both = "orders,returns"
+        assert rig.stream(both, startingOffsets='{"orders":{"0":3}}').initial().positions == {0: 3, 1: 0}
+        text = '{"orders":{"0":-2},"returns":{"1":-1}}'
+        assert rig.stream(both, startingOffsets=text).initial().positions == {0: 0, 1: 5}
+        part = {"startingOffsets": '{"returns":{"1":4}}', "endingOffsets": '{"orders":{"0":1},"returns":{"1":-1}}'}
+        ranges = batch_ranges(source_options({"path": str(rig.location), **part}, "batch"))
+        assert rows(ranges) == [b"orders 0", b"returns 4"]
+        said = "option startingOffsets: .* has no partition 0 of topic 'returns', of which it has partitions 1"
+        with pytest.raises(OptionError, match=said):
+            rig.stream(both, startingOffsets='{"returns":{"0":4}}').initial()
+        with pytest.raises(OptionError, match="has no partition 0 of topic 'bills', of which it has nothing"):
+            rig.stream(both, startingOffsets='{"bills":{"0":4}}').initial()
 
 
 def test_a_query_begins_at_a_time(rig: Rig) -> None:
@@ -517,6 +537,24 @@ def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
         assert report["state"] == "receiving"
 
 
+def test_progress_says_how_many_rows_wait_and_for_how_long(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        for topic, age_s in (("orders", 100), ("returns", 1000)):
+            received_us = (time.time_ns() // 1000) - age_s * 1_000_000
+            log.writer(topic).append([b"x"], [b"%d" % age_s], received_us=received_us)
+            log.writer(topic).drain()
+        stream = rig.stream("orders,returns", maxRowsPerTrigger="1")
+        at = stream.initial()
+        ages = []
+        for lag in (1, 0):
+            at = stream.latest(at, limited=True)
+            report = stream.report()
+            assert report["lagRows"] == lag
+            ages.append(report["lagSeconds"])
+        assert ages[1] == 0
+        assert ages[0] >= 100
+
+
 def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LONG_S", 0.01)
 
@@ -547,6 +585,44 @@ def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch
         wait_until(lambda: batch(log), "the next one is written down")
         stream.stop()
         assert batch(log) is None
+
+
+def test_a_query_is_told_that_the_process_that_served_it_before_was_killed(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run() -> Stream:
+        stream = rig.stream()
+        stream.latest(stream.initial(), limited=False)
+        return stream
+
+    with Log(rig.location) as log:
+        log.append(10)
+        rig.ingests.is_recovered = False
+        run()  # has never had the log
+        rig.ingests.is_recovered = True
+        killed = run()
+        assert "killedBefore" not in killed.report()
+        again = run()
+        assert again.report()["killedBefore"].startswith(f"process {os.getpid()} on ")
+        assert "which served this query before, was killed, or its machine went down" in capsys.readouterr().err
+        early = rig.stream()  # made while the one before is about to end
+        again.stop()
+        early.latest(early.initial(), limited=False)
+        assert "killedBefore" not in early.report()
+        early.stop()
+        assert "killedBefore" not in run().report()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_may_end_a_query_while_it_writes_down_how_far_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(rig.location) as log:
+        log.append(10)
+        query = progress.Progress(log.wal)
+        query.serve()
+        write = query._document.write
+        monkeypatch.setattr(query._document, "write", lambda content: (query.end(), write(content)))
+        query.commit({0: 10})
+        assert progress.Progress(log.wal).committed == {0: 10}
 
 
 # -- batch reads

@@ -36,13 +36,13 @@ _TEXT: Final = ("string",)
 _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "value": ("string", "binary"),
     "topic": _TEXT,
-    "key": _TEXT,
+    "key": ("string", "binary"),
     "headers": ("map<string,string>", "array<struct<key:string,value:binary>>"),
     **dict.fromkeys(_PROPERTIES, _TEXT),
     "timestamp": ("timestamp",),
 }
-# The source's columns that describe how a message arrived: accepted and not written.
-IGNORED: Final = ("partition", "offset", "received_at", "delivery_tag", "raw")
+# Columns of our source, and of Kafka's, that describe how a message arrived: accepted and not written.
+IGNORED: Final = ("partition", "offset", "received_at", "delivery_tag", "raw", "timestampType")
 COLUMNS: Final = tuple(_TYPES)
 
 _BINARY: Final = pa.large_binary()  # 32-bit offsets end at 2 GiB a batch
@@ -93,7 +93,7 @@ def check_columns(columns: Sequence[tuple[str, str]], *, topic_given: bool) -> N
 def payloads(batch: pa.RecordBatch) -> pa.Array:
     """The messages of a record batch, in order, as large_binary.  SinkOptionError where a cell cannot be sent."""
     names = batch.schema.names
-    sections = [_annotations(_binary(batch.column("key")))] if "key" in names else []
+    sections = [_annotations(_text("key", batch.column("key")))] if "key" in names else []
     fields = {name: place for name, place in _PROPERTIES.items() if name in names}
     if fields:
         sections.append(_properties(batch, fields))
@@ -207,6 +207,27 @@ def _compound(content: pa.Array, section: int, constructor: int, count: Any, *, 
 
 def _binary(column: pa.Array) -> pa.Array:
     return column.cast(_BINARY)
+
+
+def _text(name: str, column: pa.Array) -> pa.Array:
+    """The octets of texts, which may come as binary.  Raises SinkOptionError."""
+    octets = _binary(column)
+    try:
+        octets.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        wrong = next(one for one in octets.to_pylist() if one is not None and not _is_text(one))
+        raise SinkOptionError(
+            f"column {name}: {wrong!r:.60} is not UTF-8, and {name} is a text; write hex({name}) or base64({name})"
+        ) from None
+    return octets
+
+
+def _is_text(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _join(*parts: Any) -> pa.Array:

@@ -85,6 +85,22 @@ def offset_of(value: object) -> Offset:
     return Offset(wal, read)
 
 
+def by_topics(text: str) -> dict[str, dict[int, int]] | None:
+    """A position as Kafka's users write it, `{"orders":{"0":23,"1":-2}}`: -2 is the beginning of a partition, -1 its
+    end.  None where it is written otherwise.  Raises OffsetError."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or "v" in value or not all(isinstance(rows, dict) for rows in value.values()):
+        return None
+    for topic, rows in value.items():
+        for slot, row in rows.items():
+            if not slot.isdecimal() or not isinstance(row, int) or isinstance(row, bool) or row < -2:
+                raise OffsetError(f"partition {slot!r} of topic {topic!r} at {row!r} is no position")
+    return {topic: {int(slot): row for slot, row in rows.items()} for topic, rows in value.items()}
+
+
 # -- the log
 
 
@@ -201,6 +217,25 @@ class Log:
                 )
         return {slot: position for slot, position in offset.positions.items() if slot in self.readers}
 
+    def position(self, text: str, option: str) -> Offset:
+        """The position that an option gives.  Raises OffsetError, OptionError."""
+        topics = by_topics(text)
+        if topics is None:
+            return offset_of(text)
+        marks = {-1: self.plannable(), -2: self.starts()}
+        positions = {}
+        for topic, rows in topics.items():
+            there = [slot for slot, name in self._wal.slots.items() if name == topic]
+            for slot, row in rows.items():
+                if slot not in there:
+                    known = f"partitions {', '.join(map(str, there))}" if there else "nothing"
+                    raise OptionError(
+                        f"option {option}: {self._wal.location} has no partition {slot} of topic {topic!r}, of which "
+                        f"it has {known}; the numbers are those of the column partition"
+                    )
+                positions[slot] = marks[row][slot] if row < 0 else row
+        return Offset(self._wal.uuid, positions)
+
     def begins(self, start: Offset) -> dict[int, int]:
         """For every slot, the row to continue from.  Raises DataLoss."""
         known = self.known(start)
@@ -308,7 +343,7 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
     begins = starting(log, options)
     ends = log.ends()
     if options.ending != "latest":
-        known = log.known(offset_of(options.ending))
+        known = log.known(log.position(options.ending, "endingOffsets"))
         for slot, position in known.items():
             if position > ends[slot]:
                 what = f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}"
@@ -352,7 +387,7 @@ def starting(log: Log, options: SourceOptions) -> dict[int, int]:
         return log.starts()
     if options.starting == "latest":
         return ends
-    return log.begins(offset_of(options.starting))
+    return log.begins(log.position(options.starting, "startingOffsets"))
 
 
 # -- the query
@@ -395,6 +430,7 @@ class Stream:
         self._unsure = False  # whether the query goes on with its batch 0, or has no checkpoint
         self._repeats = False  # its batch 0, which began where the log remembers
         self._frozen: dict[int, int] | None = None
+        self._serves = False
         self._planned = clock()  # when the last batch was planned
         self._at: dict[int, int] = {}  # how far batches have been planned
 
@@ -437,6 +473,9 @@ class Stream:
             self._take_up(self._topics.found())
         self._ingests.check()
         self._progress.end_batch()  # Spark asks when it is done
+        if not self._serves and all(self._ingests.recovered(slot) is not None for slot in self._log.readers):
+            self._serves = True  # this process's ingests have the log
+            self._progress.serve()
         begins = self._log.begins(start)
         available = self._log.plannable() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
@@ -551,19 +590,22 @@ class Stream:
         """For progress: the end of the log, Spark's lag, and the state of the ingests."""
         ends = self._log.ends()
         at = {slot: min(self._at.get(slot, end), end) for slot, end in ends.items()}
+        oldest = [self._log.readers[slot].received_us(at[slot]) / 1e6 for slot in ends if at[slot] < ends[slot]]
         return {
             "source": self._description,
             **Offset(self.wal.uuid, ends).as_dict(),
             "accepted": self._log.received(ends),  # what is durable: the ingest's own word may come after the batch
+            "lagSeconds": round(max(0.0, time.time() - min(oldest)), 3) if oldest else 0.0,
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
             **self._ingests.state(),
+            **({} if self._progress.killed is None else {"killedBefore": self._progress.killed}),
         }
 
     def stop(self) -> None:
         if self._topics is not None:
             self._topics.stop()
-        self._progress.end_batch()
+        self._progress.end()
         self._ingests.stop()
 
 

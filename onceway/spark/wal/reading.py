@@ -131,6 +131,11 @@ class SlotReader(ABC):
                 cuts.append(cut)
         return list(zip(cuts, [*cuts[1:], end], strict=True))
 
+    def received_us(self, row: int) -> int:
+        """When the group that has this row was complete, in microseconds since 1970.  Raises WalMissing."""
+        index = self._cover(row, row + 1)[0].index
+        return index.frame(index.at(row)).received_us
+
     def row_since(self, received_us: int) -> int:
         """The first row that was received at this time or later; end() where there is none."""
         start, end = self.start(), self.end()
