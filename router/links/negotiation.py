@@ -299,7 +299,10 @@ def read_subscriber(
     if queue:
         browses = source.distribution_mode == COPY
         if not browses:
-            _check_consumer(bool(wants), most_of_whole, config)
+            if wants:
+                text = "attach.source.filter: a queue takes no filters; leave them out"
+                raise RemoteProtocolError(NOT_IMPLEMENTED, text)
+            selection = None  # what exceeds its size goes to another (protocol 16.5.6)
     return (
         SubscriberAttach(
             container,
@@ -482,18 +485,6 @@ def _make_node(terminus: Source | Target, place: str, router: str, token: Callab
 def _ends_with_its_link(source: Source) -> None:
     """Nothing is kept for who receives from a dynamic node (AMQP 3.5.3)."""
     source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
-
-
-def _check_consumer(filtered: bool, most_bytes: int, config: RouterConfig) -> None:
-    """What a consumer of a queue cannot have: a message that it does not get would have to go to another."""
-    if filtered:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source.filter: a queue takes no filters; leave them out")
-    if most_bytes:
-        raise RemoteProtocolError(
-            NOT_IMPLEMENTED,
-            f"attach.max-message-size: {most_bytes}: a consumer of a queue takes all messages, at least "
-            f"{config.max_message_size} bytes; leave it out",
-        )
 
 
 def _check_parts(attach: Attach, epoch: int | None) -> None:

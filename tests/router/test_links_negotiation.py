@@ -9,7 +9,7 @@ import pytest
 from amqp10.errors import RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
-from amqp10.termini import Coordinator, Source, Target
+from amqp10.termini import COPY, Coordinator, Source, Target
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import NEVER_EXPIRES_S, UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
@@ -264,23 +264,20 @@ def test_a_settlement_without_a_state_means_the_default_outcome_or_released() ->
 QUEUE = RouterConfig("a", defaults=AddressConfig(type="queue"), max_message_size=1_000)
 
 
-@pytest.mark.parametrize(
-    ("attach", "text"),
-    [
-        (
-            receiving(
-                source=Source(
-                    "q", filter={Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
-                )
-            ),
-            "takes no filters",
-        ),
-        (receiving(source=Source("q"), max_message_size=999), "max-message-size: 999"),
-    ],
-)
-def test_what_a_queue_does_not_do_is_refused(attach: Attach, text: str) -> None:
-    error = refusal(attach, QUEUE)
-    assert (error.condition, text in error.description) == ("amqp:not-implemented", True), error
+def test_filters_at_a_queue_are_refused() -> None:
+    selector = {Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    error = refusal(receiving(source=Source("q", filter=selector)), QUEUE)
+    assert (error.condition, "takes no filters" in error.description) == ("amqp:not-implemented", True), error
+
+
+def test_a_consumers_size_is_for_the_queue_to_judge() -> None:
+    """Protocol 16.5.6. A browser, which takes nothing from others, passes by what is larger."""
+    found, _ = read_subscriber(receiving(source=Source("q"), max_message_size=999), "client", QUEUE)
+    assert (found.most_bytes, found.selection) == (999, None)
+    browses = receiving(source=Source("q", distribution_mode=COPY), max_message_size=999)
+    selection = read_subscriber(browses, "client", QUEUE)[0].selection
+    assert selection is not None
+    assert [each[:2] for each in selection.unwanted([b"x" * 999, b"x" * 1_000], 0)] == [(1, 2)]
 
 
 def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
