@@ -8,6 +8,7 @@ session or connection into calls of the core. Bytes and time come from the owner
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -373,7 +374,9 @@ class ClientConnection(BaseConnection):
         self.count_held()  # with what has come before in this turn
         try:
             self._check_links()
-            terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
+            sends = isinstance(link, ReceiverLink)
+            terminus = remote.target if sends else remote.source
+            means = partial(self.router.names.meant, container=self.container, link=remote.name, sends=sends)
             managed = managed_router(getattr(terminus, "address", None), self.config)
             if managed is not None:
                 check_may_read(self)
@@ -387,7 +390,9 @@ class ClientConnection(BaseConnection):
                 self.ports[asking] = None
                 asking.open()
             elif isinstance(link, ReceiverLink):
-                publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
+                publisher, modes = read_publisher(
+                    remote, self.container, self.config, self.router.token, self.identity, means
+                )
                 publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
                 link.takes(self._check_attach(publisher, len(remote.unsettled or ()), now))
                 if isinstance(remote.unsettled, UnreadMap):
@@ -408,8 +413,9 @@ class ClientConnection(BaseConnection):
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(
-                    remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
-                )
+                    remote, self.container, self.config, self.router.token, self.identity, means,
+                    managed=managed is not None,
+                )  # fmt: skip
                 assert remote.source is not None
                 filters = octets_of(remote.source.filter or {})
                 self.check_room(filters)

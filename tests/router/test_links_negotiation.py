@@ -222,7 +222,7 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters_that_
     answer = SubscriberAnswer((1, "a"), None, False, [], 30.0, "link-detach")
     attach = receiving(source=asked)
     assert read_subscriber(attach, "client", CONFIG)[0].selection is None
-    source = answer_source(attach, answer, CONFIG)
+    source = answer_source(attach, answer, CONFIG.address("orders"))
     assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 0, 30, "link-detach")
     assert source.filter is None
     assert source.distribution_mode == "copy"
@@ -232,16 +232,18 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters_that_
 
 def test_the_answering_target_says_how_long_the_publisher_is_waited_for() -> None:
     asked = Target("orders", durable=2, expiry_policy=Symbol("never"), timeout=7)
-    answered = answer_target(sending(target=asked), CONFIG)
+    answered = answer_target(sending(target=asked), CONFIG.address("orders"))
     assert (answered.timeout, answered.durable, answered.expiry_policy) == (90, 0, "link-detach")
 
 
 def test_a_source_that_asks_for_never_is_answered_with_what_it_gets() -> None:
     """Protocol 7.8.2."""
     asked = receiving(source=Source("orders", durable=2, expiry_policy=Symbol("never"), timeout=5))
-    kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG)
+    kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG.address("orders"))
     assert (kept.durable, kept.timeout, kept.expiry_policy) == (0, 30, "link-detach")
-    declared = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], NEVER_EXPIRES_S, "never"), CONFIG)
+    declared = answer_source(
+        asked, SubscriberAnswer((1, "a"), None, False, [], NEVER_EXPIRES_S, "never"), CONFIG.address("orders")
+    )
     assert (declared.durable, declared.timeout, declared.expiry_policy) == (1, 0xFFFFFFFF, "never")
 
 
@@ -287,7 +289,7 @@ def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
     )
     found, _ = read_subscriber(asked, "client", QUEUE)
     assert found.unsettled == {b"t": MapState.RELEASED, b"u": MapState.UNDECIDED, b"v": MapState.REJECTED}
-    source = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 0.0, "link-detach"), QUEUE)
+    source = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 0.0, "link-detach"), QUEUE.address("q"))
     assert (source.distribution_mode, source.capabilities) == ("move", ("queue",))
 
 
