@@ -201,7 +201,9 @@ class RouterConfig:
         """Returns what is left of an address that a client of AMQP says: all of it where the file has it by that name
         (protocol 1.13)."""
         left = stripped(said) if self.strip_addresses else said
-        return left if left == said or self.address(said).matches(left) else said
+        if left == said or not self.address(said).matches(left) or said == self.mqtt_retained:
+            return said
+        return said if any(said == address for _, address in (*self.mqtt_topics, *self.mqtt_shared)) else left
 
     def allows(self, who: Identity, direction: Direction, address: str, *, anonymous: bool = False) -> bool:
         """Says whether the policies let this client send to an address, or receive from it. anonymous: on a link

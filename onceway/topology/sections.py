@@ -161,13 +161,13 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
 def _warn_of_names(top: Mapping[str, Entry], config: RouterConfig) -> None:
     """Names of this file that mean another one where a client of AMQP says them, or would if they were not here."""
     remedy = "name what is left, or write settings: {strip_addresses: false}"
-    for each in config.addresses if "addresses" in top else ():
-        said = _said(each.match)
-        if config.strip_addresses and stripped(said) != said == config.left_of(said):
-            text = (
-                f"{said} is an address of its own, as it stands here: else a client that says it means {stripped(said)}"
-            )
-            top["addresses"].warn(text, remedy)
+    of_mqtt = [config.mqtt_retained, *(address for _, address in (*config.mqtt_topics, *config.mqtt_shared))]
+    for section, names in (("addresses", [_said(each.match) for each in config.addresses]), ("mqtt", of_mqtt)):
+        for said in names if section in top else ():
+            left = stripped(said)
+            if config.strip_addresses and left != said == config.left_of(said):
+                text = f"{said} is an address of its own, as it stands here: else a client that says it means {left}"
+                top[section].warn(text, remedy)
     for policy in config.policies or ():
         for match in (*policy.send, *policy.receive):
             said = _said(match)

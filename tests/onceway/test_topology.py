@@ -168,6 +168,7 @@ def test_a_publisher_timeout_in_which_plain_publishers_cannot_show_that_they_liv
         ("addresses: [{match: /a}, {match: a}]\n", "addresses: /a is an address of its own, as it stands here: else"),
         ("addresses: [{match: /a/*}, {match: a*}]\n", "addresses: /a/… is an address of its own"),
         ("addresses: [{match: a/*}, {match: '*'}]\n", ""),
+        ("addresses: [{match: '*', no_subscribers: accept}]\nmqtt: {topics: {'#': /a}}\n", "mqtt: /a is an address of"),
         ("addresses: [{match: /a}]\nsettings: {strip_addresses: false}\n", ""),
         ("policies: [{users: ['*'], send: [/a], receive: [a]}]\n", "policies: /a allows no client of AMQP anything: "),
         ("policies: [{users: ['*'], send: [/a]}]\naddresses: [{match: /a}]\n", "addresses: /a is an address"),

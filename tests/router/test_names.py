@@ -100,6 +100,13 @@ def test_a_name_that_the_file_has_whole_is_an_address_of_its_own() -> None:
     assert [(run.link.name, len(payloads([run]))) for run in runs] == [("in 1", 1), ("in 0", 1), ("in 3", 1)]
 
 
+def test_an_address_of_mqtt_is_what_its_file_calls_it() -> None:
+    config = RouterConfig("a", mqtt_topics=(("", "/all"),), mqtt_retained="kept.", mqtt_shared=(("g/#", "x:/q"),))
+    assert [config.left_of(said) for said in ("/all", "kept.", "x:/q", "all.", "/kept")] == [
+        "/all", "kept.", "x:/q", "all", "kept",
+    ]  # fmt: skip
+
+
 def test_a_file_may_have_names_taken_as_they_are_said() -> None:
     clients = network(strip_addresses=False)
     clients.connect("s").receiver(source=Source("/orders"))
