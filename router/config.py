@@ -6,6 +6,7 @@ are bytes. The router reads them and never changes them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -21,6 +22,8 @@ QueueTable = tuple[tuple[str, bool], ...]
 
 MIB = 1 << 20
 _MOST_KNOWN: Final = 4096  # users whose policies are at hand
+_LONGEST: Final = 4096  # characters of an address with what is in front of it
+_FRONT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?/(?:/[^/]*/|(?!/))")
 
 
 class Life(NamedTuple):
@@ -167,6 +170,7 @@ class RouterConfig:
     stream_above: int = MIB  # bytes of a delivery from which on it passes through while it arrives; 0: never
     stream_share: int = MIB // 2  # that a publisher may be ahead of its slowest subscriber then (protocol 6.12)
     presettled_queue: int = 10_000  # pre-settled messages that wait for one subscription (protocol 6.9)
+    strip_addresses: bool = True  # of what clients of AMQP say (protocol 1.13)
     ready_when_isolated: bool = False  # for whoever asks the router whether it is ready; the core does not
     done_bytes: int = 64 * MIB  # payload done and not settled; above it the oldest is freed early (protocol 9.6)
     defaults: AddressConfig = field(default=DEFAULT_ADDRESS)
@@ -192,6 +196,14 @@ class RouterConfig:
         if is_dynamic(name):
             return DYNAMIC_TARGET if is_dynamic_target(name) else DYNAMIC_ADDRESS
         return _match(self.addresses, self.defaults, name)
+
+    def left_of(self, said: str) -> str:
+        """Returns what is left of an address that a client of AMQP says: all of it where the file has it by that name
+        (protocol 1.13)."""
+        left = stripped(said) if self.strip_addresses else said
+        if left == said or not self.address(said).matches(left) or said == self.mqtt_retained:
+            return said
+        return said if any(said == address for _, address in (*self.mqtt_topics, *self.mqtt_shared)) else left
 
     def allows(self, who: Identity, direction: Direction, address: str, *, anonymous: bool = False) -> bool:
         """Says whether the policies let this client send to an address, or receive from it. anonymous: on a link
@@ -241,6 +253,18 @@ def is_dynamic(address: str) -> bool:
 def is_dynamic_target(address: str) -> bool:
     """Says whether it has made it for a dynamic target: any link may receive from there."""
     return is_dynamic(address) and address.endswith(DYNAMIC_TARGET_SUFFIX)
+
+
+def stripped(said: str) -> str:
+    """Returns what is left of an address without what is in front of the name and behind it, as qpid-dispatch has it
+    (`view_initialize` in its `src/iterator.c`): all of it where nothing would be left."""
+    if len(said) > _LONGEST:
+        return said
+    front = _FRONT.match(said)
+    left = said if front is None else said[front.end() :]
+    if left.endswith(("/", ".")):
+        left = left[:-1]
+    return left or said
 
 
 def _matches(match: str, address: str) -> bool:

@@ -28,3 +28,5 @@ FIRST: Final = 4
 """The version of routers that do not say which ones they speak."""
 SPOKEN: Final = Versions(4, 5)
 """By this program."""
+STRIPS: Final = 5
+"""Since which version routers strip what clients say of an address (protocol 1.13)."""

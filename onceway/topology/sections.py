@@ -6,6 +6,7 @@ default and not judged again. The result is only used when there was no problem.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from onceway.topology.routers import ROUTERS, check_no_mqtt
 from onceway.topology.settings import Settings, check_sign_of_life, longest_sign_of_life_s
 from onceway.topology.subscriptions import check_owners
 from onceway.topology.table import ListOf, Row, Section, Table, When, fields_of
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, RouterConfig, stripped
 
 DEFAULTS: Final = Section(
     "defaults",
@@ -137,6 +138,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **(of_mqtt.of_routers if of_mqtt is not None else {}),
         **given.of_routers,
     )
+    _warn_of_names(top, config)
     return Topology(
         path=Path(problems.file),
         routers=routers,
@@ -154,3 +156,26 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **trunks,
         **fields_of(Topology, plain),
     )
+
+
+def _warn_of_names(top: Mapping[str, Entry], config: RouterConfig) -> None:
+    """Names of this file that mean another one where a client of AMQP says them, or would if they were not here."""
+    remedy = "name what is left, or write settings: {strip_addresses: false}"
+    of_mqtt = [config.mqtt_retained, *(address for _, address in (*config.mqtt_topics, *config.mqtt_shared))]
+    for section, names in (("addresses", [_said(each.match) for each in config.addresses]), ("mqtt", of_mqtt)):
+        for said in names if section in top else ():
+            left = stripped(said)
+            if config.strip_addresses and left != said == config.left_of(said):
+                text = f"{said} is an address of its own, as it stands here: else a client that says it means {left}"
+                top[section].warn(text, remedy)
+    for policy in config.policies or ():
+        for match in (*policy.send, *policy.receive):
+            said = _said(match)
+            if config.left_of(said) != said:
+                text = f"{match} allows no client of AMQP anything: who says {said} means {config.left_of(said)}"
+                top["policies"].warn(text, remedy)
+
+
+def _said(match: str) -> str:
+    """An address that it matches."""
+    return f"{match[:-1]}…" if match.endswith("*") else match

@@ -58,6 +58,9 @@ SETTINGS: Final = Section(
         Row("presettled_queue", Count(1, 1 << 24), When.AT_ONCE,
             "at-most-once messages that wait for one subscriber, above which the oldest are dropped and counted, or of "
             "one publisher at a queue, above which the newest are"),
+        Row("strip_addresses", Switch(), When.NEW_LINKS,
+            "whether `/a`, `a/`, `a.`, `amqp:/a`, `amqp://host/a` and `//host/a` of a client of AMQP mean `a` "
+            "([which names](#names-that-clients-say))", since="1.0"),
         Row("ready_when_isolated", Switch(), When.AT_ONCE,
             "whether a router that has neighbours and reaches none of them is ready "
             "([watching](operating/monitor.md))"),

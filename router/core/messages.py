@@ -454,6 +454,7 @@ class Why(IntFlag):
     FAILED = 1  # counts towards max_redeliveries
     ELSEWHERE = 2  # the same consumer does not get it again
     UNSENT = 4  # it had no credit left: the round is over
+    TOO_LARGE = 8  # with ELSEWHERE: for its link
 
 
 @dataclass(slots=True)

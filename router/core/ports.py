@@ -124,7 +124,7 @@ class SubscriberAttach:
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     settled_mode: bool = False  # snd-settle-mode settled was negotiated
     selection: Selection | None = None  # None: everything
-    most_bytes: int = 0  # of a large delivery; 0: any size
+    most_bytes: int = 0  # of a large delivery, or of a message of a queue; 0: any size
     data: bytes = b""  # of whoever attaches it, at most MOST_DATA; all routers know it (protocol 7.10)
     browses: bool = False  # it only sees what waits in a queue: it is no subscription
     takes_parts: bool = False  # the port is a PartsPort
@@ -251,6 +251,11 @@ Unwanted = tuple[int, int, Literal[Outcome.ACCEPTED] | Refusal]
 def too_large(most: int) -> Refusal:
     """most: octets."""
     return Refusal(MESSAGE_SIZE_EXCEEDED, f"larger than the {most:,} octets that the subscription takes")
+
+
+def too_large_for_all(size: int) -> Refusal:
+    """size: octets of the message, as consumers would get it."""
+    return Refusal(MESSAGE_SIZE_EXCEEDED, f"no consumer of the queue takes its {size:,} octets")
 
 
 def failed_too_often(most: int) -> Refusal:

@@ -241,7 +241,7 @@ class AnonymousLink(PublisherLink):
     def _allowed(self, value: Any, place: str, settled: bool, *, anonymous: bool = False) -> str:
         """The address that a message names at this place, if this client may send there, settled or unsettled."""
         config = self.connection.config
-        address = read_address(value, place)
+        address = read_address(value, place, self.connection.router.names.meant)
         try:
             check_allowed(config, self.connection.identity, "send", address, anonymous=anonymous)
         except Unauthorized:

@@ -27,7 +27,10 @@ class BrowserLink(SubscriberLink):
         answer = SubscriberAnswer((0, ""), None, False, expiry_policy="link-detach")
         self.answered = self.connection.attach(
             self.link,
-            source=replace(answer_source(remote, answer, self.connection.config), distribution_mode=COPY),
+            source=replace(
+                answer_source(remote, answer, self.connection.config.address(self.attach.address)),
+                distribution_mode=COPY,
+            ),
             target=remote.target,
             properties=answer_properties(guarantee="at-most-once"),
             snd_settle_mode=SND_SETTLED,

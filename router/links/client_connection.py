@@ -8,6 +8,7 @@ session or connection into calls of the core. Bytes and time come from the owner
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -386,11 +387,13 @@ class ClientConnection(BaseConnection):
         self.count_held()  # with what has come before in this turn
         try:
             self._check_links()
-            terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
+            sends = isinstance(link, ReceiverLink)
+            terminus = remote.target if sends else remote.source
             if self.connection.product is None and getattr(terminus, "address", None) == CBS:
                 self.connection.write_whole_lists("")
             if self.connection.product:
                 adapt(remote, self.connection.product)
+            means = partial(self.router.names.meant, container=self.container, link=remote.name, sends=sends)
             managed = self._node_at(terminus)
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
@@ -403,7 +406,9 @@ class ClientConnection(BaseConnection):
                 self.ports[asking] = None
                 asking.open()
             elif isinstance(link, ReceiverLink):
-                publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
+                publisher, modes = read_publisher(
+                    remote, self.container, self.config, self.router.token, self.identity, means
+                )
                 publisher.connection, publisher.unsettled_window = self.number, self.limits.unsettled_window
                 link.takes(self._check_attach(publisher, len(remote.unsettled or ()), now))
                 if isinstance(remote.unsettled, UnreadMap):
@@ -424,8 +429,9 @@ class ClientConnection(BaseConnection):
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(
-                    remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
-                )
+                    remote, self.container, self.config, self.router.token, self.identity, means,
+                    managed=managed is not None,
+                )  # fmt: skip
                 assert remote.source is not None
                 filters = octets_of(remote.source.filter or {})
                 self.check_room(filters)

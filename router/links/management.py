@@ -22,6 +22,7 @@ from amqp10.errors import (
 from amqp10.sections import AmqpValue, Glance, Message, Properties
 from amqp10.types import Int, Symbol
 from router.border import FAILED, Border
+from router.config import stripped
 from router.core import messages as m
 from router.links.negotiation import MANAGEMENT
 from router.policies import Identity
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 STARTING: Final = f"{MANAGEMENT}: this router is starting; come again"
 
-_NODES: Final = re.compile(rf"(?:amqp:/)?(?:_local/|_topo/0/([^/]+)/)?{re.escape(MANAGEMENT)}")
+_NODES: Final = re.compile(rf"(?:_local/|_topo/0/([^/]+)/)?{re.escape(MANAGEMENT)}")
 
 Answer = Callable[[bytes], None]
 
@@ -60,7 +61,7 @@ def managed_router(address: object, config: RouterConfig) -> str | None:
     """The router whose management node has this address: `$management` is ours, `_topo/0/NAME/$management` the one by
     which tools of other routers ask for one of a network. None: it is no management node's. RemoteProtocolError: it is
     that of a router that the network does not have."""
-    found = _NODES.fullmatch(address) if isinstance(address, str) else None
+    found = _NODES.fullmatch(stripped(address)) if isinstance(address, str) else None
     if found is None:
         return None
     name = found[1] or config.name

@@ -63,6 +63,7 @@ from router.names import DYNAMIC_PREFIX, Guarantee
 from router.policies import NOBODY, Direction, Identity
 
 T = TypeVar("T")
+Means = Callable[[str], str]
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
@@ -175,8 +176,9 @@ def read_publisher(
     config: RouterConfig,
     token: Callable[[], str] | None = None,
     who: Identity = NOBODY,
+    means: Means = str,
 ) -> tuple[PublisherAttach, Modes]:
-    """The attach of a publisher: a client's sending link. token: as for `read_subscriber`."""
+    """The attach of a publisher: a client's sending link. token and means: as for `read_subscriber`."""
     check_name(attach.name, "attach.name")
     target = attach.target
     if isinstance(target, Coordinator):
@@ -194,7 +196,7 @@ def read_publisher(
         return PublisherAttach(container, attach.name, ANONYMOUS_TARGET), negotiate_modes(
             attach, "at-least-once", router_sends=False
         )
-    address = read_address(target.address, "attach.target.address")
+    address = read_address(target.address, "attach.target.address", means)
     check_allowed(config, who, "send", address)
     found = config.address(address)
     modes = negotiate_modes(attach, found.guarantee, router_sends=False)
@@ -247,30 +249,32 @@ def read_subscriber(
     config: RouterConfig,
     token: Callable[[], str] | None = None,
     who: Identity = NOBODY,
+    means: Means = str,
     *,
     managed: bool = False,
 ) -> tuple[SubscriberAttach, Modes]:
     """The attach of a subscription: a client's receiving link. token: makes the unguessable part of a
-    dynamic node's address; None: there are none. managed: the source is the management node, and this client may read
-    there."""
+    dynamic node's address; None: there are none. means: returns the address that the client means by what it says
+    (protocol 1.13). managed: the source is the management node, and this client may read there."""
     check_name(attach.name, "attach.name")
     source = attach.source
     if source is None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
     node = None
+    said = means(source.address) if isinstance(source.address, str) else source.address
     if source.dynamic:
         source.address = node = _make_node(source, "attach.source", config.name, token)
         _ends_with_its_link(source)
     elif managed:  # the answer's source keeps its name: clients look for it
         node = _make_node(source, "attach.source", config.name, token)
         _ends_with_its_link(source)
-    elif is_dynamic_target(str(source.address)):
+    elif is_dynamic_target(str(said)):
         _ends_with_its_link(source)
-    elif is_dynamic(str(source.address)):
+    elif is_dynamic(str(said)):
         raise RemoteProtocolError(
             NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
         )
-    address = node or read_address(source.address, "attach.source.address")
+    address = node or read_address(said, "attach.source.address")
     if not managed:
         check_allowed(config, who, "receive", address)
     found = config.address(address)
@@ -301,7 +305,10 @@ def read_subscriber(
     if queue:
         browses = source.distribution_mode == COPY
         if not browses:
-            _check_consumer(bool(wants), most_of_whole, config)
+            if wants:
+                text = "attach.source.filter: a queue takes no filters; leave them out"
+                raise RemoteProtocolError(NOT_IMPLEMENTED, text)
+            selection = None  # what exceeds its size goes to another (protocol 16.5.6)
     return (
         SubscriberAttach(
             container,
@@ -324,28 +331,28 @@ def read_subscriber(
     )
 
 
-def answer_target(attach: Attach, config: RouterConfig) -> Target:
-    """The target of a publisher's answer: its timeout says how long the network waits for this publisher."""
+def answer_target(attach: Attach, address: AddressConfig) -> Target:
+    """The target of a publisher's answer: its timeout says how long the network waits for this publisher. It has the
+    address as it was said: proton's blocking clients compare them."""
     asked = attach.target
     assert isinstance(asked, Target)
     return Target(
         address=asked.address,
         expiry_policy=EXPIRE_LINK_DETACH,  # the wait begins with the link's loss, whatever was asked (protocol 8.4)
-        timeout=int(config.address(str(asked.address)).publisher_expires_s),
+        timeout=int(address.publisher_expires_s),
         dynamic=asked.dynamic,
         dynamic_node_properties=TARGET_LIFETIME if asked.dynamic else None,
-        capabilities=_capabilities(asked.capabilities, config.address(str(asked.address))),
+        capabilities=_capabilities(asked.capabilities, address),
     )
 
 
-def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig) -> Source:
+def answer_source(attach: Attach, answer: SubscriberAnswer, address: AddressConfig) -> Source:
     """The source of a subscription's answer: what was granted (protocol 7.6), with the filters that are applied (AMQP
     3.5.3). Only a declared subscription outlasts its routers, and never expires."""
     asked = attach.source
     assert asked is not None
     declared = answer.timeout_s == NEVER_EXPIRES_S
     policy, timeout_s = answer.expiry_policy, answer.timeout_s
-    address = config.address(str(asked.address))
     if policy == "never" and not declared:  # what `never` gives on this address, in AMQP's words (protocol 8.3)
         policy, timeout_s = "link-detach", address.subscription_timeout_s
     return Source(
@@ -462,10 +469,11 @@ def check_name(value: str, where: str) -> str:
     return value
 
 
-def read_address(value: Any, place: str) -> str:
-    """An address that may be a topic's. place: where it stands, for the error."""
+def read_address(value: Any, place: str, means: Means = str) -> str:
+    """An address that may be a topic's. place: where it stands, for the error. means: as for `read_subscriber`."""
     if not isinstance(value, str) or not value:
         raise RemoteProtocolError(INVALID_FIELD, f"{place}: must be a string, not {value!r:.60}")
+    value = means(value)
     if value.startswith(RESERVED):
         text = f"{place}: {value!r:.60} is reserved; no topic begins with {' or '.join(map(repr, RESERVED))}"
         raise RemoteProtocolError(NOT_FOUND, text)
@@ -484,18 +492,6 @@ def _make_node(terminus: Source | Target, place: str, router: str, token: Callab
 def _ends_with_its_link(source: Source) -> None:
     """Nothing is kept for who receives from a dynamic node (AMQP 3.5.3)."""
     source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
-
-
-def _check_consumer(filtered: bool, most_bytes: int, config: RouterConfig) -> None:
-    """What a consumer of a queue cannot have: a message that it does not get would have to go to another."""
-    if filtered:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source.filter: a queue takes no filters; leave them out")
-    if most_bytes:
-        raise RemoteProtocolError(
-            NOT_IMPLEMENTED,
-            f"attach.max-message-size: {most_bytes}: a consumer of a queue takes all messages, at least "
-            f"{config.max_message_size} bytes; leave it out",
-        )
 
 
 def _check_parts(attach: Attach, epoch: int | None) -> None:

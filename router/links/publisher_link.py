@@ -73,7 +73,7 @@ class PublisherLink:
         answered = self.connection.attach(
             self.link,
             source=remote.source,
-            target=answer_target(remote, self.connection.config),
+            target=answer_target(remote, self.connection.config.address(self.attach.address)),
             unsettled={},
             properties=answer_properties(
                 guarantee=self._modes.guarantee, term=term, incarnation=incarnation, waiting=waiting
@@ -150,7 +150,7 @@ class PublisherLink:
         self.connection.answer_part(
             self.link,
             source=remote.source,
-            target=answer_target(remote, self.connection.config),
+            target=answer_target(remote, self.connection.config.address(self.attach.address)),
             unsettled={},
             properties=answer_properties(guarantee=self._modes.guarantee),
             snd_settle_mode=self._modes.snd,

@@ -163,7 +163,7 @@ class SubscriberLink:
         remote = self.link.remote_attach
         assert remote is not None
         arguments: dict[str, Any] = {
-            "source": answer_source(remote, answer, self.connection.config),
+            "source": answer_source(remote, answer, self.connection.config.address(self.attach.address)),
             "target": remote.target,
             "properties": answer_properties(
                 guarantee=self._modes.guarantee, term=answer.term, resumed=answer.resumed, marks=answer.marks

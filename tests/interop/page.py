@@ -75,11 +75,13 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "messages of 10 MB": {
         **same("test_large"),
+        AZURE: ("test_azure_sends_large_ones_and_takes_a_mebibyte",),
         PROTON: ("test_ten_megabytes_arrive_between_small_messages",),
         RHEA: ("test_ten_megabytes_from_rhea_to_rhea",),
     },
     "queues": {
         **same("", but=dict.fromkeys(DOES, "to the client the links are those of a topic")),
+        AZURE: ("test_azure_consumes_of_a_queue_what_it_takes",),
         PROTON: (
             "test_outcomes_of_a_consumer",
             "test_what_a_consumer_leaves_undecided_goes_to_another",

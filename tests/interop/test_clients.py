@@ -33,7 +33,7 @@ from tests.guarded import PASSWORD, Guarded
 from tests.interop.messages import LARGEST, data_section, pattern
 from tests.interop.raw import MODES, Subscriber, publish, unique
 from tests.interop.test_receiving import COLOURS, SELECTOR, messages
-from tests.live import LiveNetwork, wait_until
+from tests.live import PATIENT, LiveNetwork, wait_until
 from tests.pki import Pki
 from tests.running import PROGRAMS, Program, python
 
@@ -101,7 +101,7 @@ def test_modes_that_differ(client: str, theirs: str, installed: Path, three_rout
             assert receiving.rest() == NUMBERED
 
 
-@every_client
+@not_azure
 def test_large(client: str, installed: Path, three_routers: LiveNetwork) -> None:
     address, body = unique("large"), pattern(LARGEST)
     first, last = three_routers["a"].address, three_routers["c"].address
@@ -116,6 +116,41 @@ def test_large(client: str, installed: Path, three_routers: LiveNetwork) -> None
         assert sending.rest() == ["accepted"]
         (received,) = texts([each.payload for each in subscriber.wait(1)])
         assert received == body
+
+
+AZURES = 1 << 20  # octets of a message, as its receivers say
+
+
+def test_azure_sends_large_ones_and_takes_a_mebibyte(installed: Path, one_router: LiveNetwork) -> None:
+    address, at = unique("large"), one_router["a"].address
+    fits, larger = pattern(AZURES - 1_000), pattern(AZURES)
+    with does(installed, "azure", "receive", at, address=address, size=1) as receiving:
+        assert receiving.line() == "attached"
+        assert publish(at, address, [data_section(larger), data_section(fits)]) == ["rejected", "accepted"]
+        assert receiving.rest() == [f"{len(fits)} {sum(fits)}"]
+    with (
+        Subscriber(at, address) as subscriber,
+        does(installed, "azure", "send", at, address=address, size=LARGEST) as sending,
+    ):
+        assert sending.rest() == ["accepted"]
+        assert subscriber.wait(1)[0].payload.endswith(pattern(LARGEST))
+
+
+def test_azure_consumes_of_a_queue_what_it_takes(installed: Path, tmp_path: Path) -> None:
+    """What is larger goes to another consumer, and is rejected when that has gone."""
+    fits, larger = data_section(pattern(1_000)), data_section(pattern(AZURES))
+    queues = [{"match": "jobs", "type": "queue"}]
+    with (
+        LiveNetwork(tmp_path, "ab", [("a", "b")], addresses=queues, settings=PATIENT).start() as network,
+        does(installed, "azure", "receive", network["a"].address, address="jobs", size=1, count=3) as receiving,
+    ):
+        first = network["a"].address
+        assert receiving.line() == "attached"
+        with Subscriber(network["b"].address, "jobs") as wide:
+            assert publish(first, "jobs", [fits, larger, fits]) == ["accepted"] * 3
+            assert [len(each.payload) > AZURES for each in wide.wait(1)] == [True]
+        assert publish(first, "jobs", [larger, fits]) == ["rejected", "accepted"]
+        assert receiving.rest() == [f"1000 {sum(pattern(1_000))}"] * 3
 
 
 @not_azure

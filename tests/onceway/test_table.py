@@ -206,7 +206,7 @@ WALK: list[Step] = [
             "heartbeat": "400ms", "dead_after": "4s", "discovery": "2s", "idle_timeout": "20s", "proof_after": "1s",
             "window_messages": 7, "window_bytes": "7MiB", "unsettled_window": 7, "max_message_size": "7MiB",
             "max_frame_size": "7MiB", "stream_above": "7MiB", "memory_limit": "70MiB", "presettled_queue": 7,
-            "ready_when_isolated": True, "done_bytes": "7MiB", "subscription_timeout": "55s", "publisher_timeout": "7m",
+            "ready_when_isolated": True, "strip_addresses": False, "done_bytes": "7MiB", "subscription_timeout": "55s", "publisher_timeout": "7m",
         }.items()
     ),
     *(

@@ -162,6 +162,25 @@ def test_a_publisher_timeout_in_which_plain_publishers_cannot_show_that_they_liv
         assert warning.remedy.startswith("make publisher_timeout several times ")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("addresses: [{match: /a}, {match: a}]\n", "addresses: /a is an address of its own, as it stands here: else"),
+        ("addresses: [{match: /a/*}, {match: a*}]\n", "addresses: /a/… is an address of its own"),
+        ("addresses: [{match: a/*}, {match: '*'}]\n", ""),
+        ("addresses: [{match: '*', no_subscribers: accept}]\nmqtt: {topics: {'#': /a}}\n", "mqtt: /a is an address of"),
+        ("addresses: [{match: /a}]\nsettings: {strip_addresses: false}\n", ""),
+        ("policies: [{users: ['*'], send: [/a], receive: [a]}]\n", "policies: /a allows no client of AMQP anything: "),
+        ("policies: [{users: ['*'], send: [/a]}]\naddresses: [{match: /a}]\n", "addresses: /a is an address"),
+    ],
+)
+def test_a_file_in_which_names_stand_whole_is_warned_of(text: str, expected: str) -> None:
+    """Protocol 1.13: what clients of AMQP say means what is left of it."""
+    found = [str(each) for each in topology.loads(HEAD + text, "t.yaml").warnings]
+    assert len(found) == bool(expected)
+    assert all(f": {expected}" in each for each in found), found
+
+
 def test_a_link_may_be_dialled_elsewhere_than_at_the_neighbour() -> None:
     read = topology.loads(
         "network: n\n"

@@ -9,7 +9,7 @@ import pytest
 from amqp10.errors import RemoteProtocolError
 from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
-from amqp10.termini import Coordinator, Source, Target
+from amqp10.termini import COPY, Coordinator, Source, Target
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import NEVER_EXPIRES_S, UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
@@ -222,7 +222,7 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters_that_
     answer = SubscriberAnswer((1, "a"), None, False, [], 30.0, "link-detach")
     attach = receiving(source=asked)
     assert read_subscriber(attach, "client", CONFIG)[0].selection is None
-    source = answer_source(attach, answer, CONFIG)
+    source = answer_source(attach, answer, CONFIG.address("orders"))
     assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 0, 30, "link-detach")
     assert source.filter is None
     assert source.distribution_mode == "copy"
@@ -232,16 +232,18 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters_that_
 
 def test_the_answering_target_says_how_long_the_publisher_is_waited_for() -> None:
     asked = Target("orders", durable=2, expiry_policy=Symbol("never"), timeout=7)
-    answered = answer_target(sending(target=asked), CONFIG)
+    answered = answer_target(sending(target=asked), CONFIG.address("orders"))
     assert (answered.timeout, answered.durable, answered.expiry_policy) == (90, 0, "link-detach")
 
 
 def test_a_source_that_asks_for_never_is_answered_with_what_it_gets() -> None:
     """Protocol 7.8.2."""
     asked = receiving(source=Source("orders", durable=2, expiry_policy=Symbol("never"), timeout=5))
-    kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG)
+    kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG.address("orders"))
     assert (kept.durable, kept.timeout, kept.expiry_policy) == (0, 30, "link-detach")
-    declared = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], NEVER_EXPIRES_S, "never"), CONFIG)
+    declared = answer_source(
+        asked, SubscriberAnswer((1, "a"), None, False, [], NEVER_EXPIRES_S, "never"), CONFIG.address("orders")
+    )
     assert (declared.durable, declared.timeout, declared.expiry_policy) == (1, 0xFFFFFFFF, "never")
 
 
@@ -264,23 +266,20 @@ def test_a_settlement_without_a_state_means_the_default_outcome_or_released() ->
 QUEUE = RouterConfig("a", defaults=AddressConfig(type="queue"), max_message_size=1_000)
 
 
-@pytest.mark.parametrize(
-    ("attach", "text"),
-    [
-        (
-            receiving(
-                source=Source(
-                    "q", filter={Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
-                )
-            ),
-            "takes no filters",
-        ),
-        (receiving(source=Source("q"), max_message_size=999), "max-message-size: 999"),
-    ],
-)
-def test_what_a_queue_does_not_do_is_refused(attach: Attach, text: str) -> None:
-    error = refusal(attach, QUEUE)
-    assert (error.condition, text in error.description) == ("amqp:not-implemented", True), error
+def test_filters_at_a_queue_are_refused() -> None:
+    selector = {Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    error = refusal(receiving(source=Source("q", filter=selector)), QUEUE)
+    assert (error.condition, "takes no filters" in error.description) == ("amqp:not-implemented", True), error
+
+
+def test_a_consumers_size_is_for_the_queue_to_judge() -> None:
+    """Protocol 16.5.6. A browser, which takes nothing from others, passes by what is larger."""
+    found, _ = read_subscriber(receiving(source=Source("q"), max_message_size=999), "client", QUEUE)
+    assert (found.most_bytes, found.selection) == (999, None)
+    browses = receiving(source=Source("q", distribution_mode=COPY), max_message_size=999)
+    selection = read_subscriber(browses, "client", QUEUE)[0].selection
+    assert selection is not None
+    assert [each[:2] for each in selection.unwanted([b"x" * 999, b"x" * 1_000], 0)] == [(1, 2)]
 
 
 def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
@@ -290,7 +289,7 @@ def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
     )
     found, _ = read_subscriber(asked, "client", QUEUE)
     assert found.unsettled == {b"t": MapState.RELEASED, b"u": MapState.UNDECIDED, b"v": MapState.REJECTED}
-    source = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 0.0, "link-detach"), QUEUE)
+    source = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 0.0, "link-detach"), QUEUE.address("q"))
     assert (source.distribution_mode, source.capabilities) == ("move", ("queue",))
 
 

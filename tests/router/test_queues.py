@@ -350,3 +350,35 @@ def test_what_comes_settled_waits_for_a_consumer_that_comes_when_its_publisher_h
     publisher.leave(closed=False)
     assert mesh.subscriber("b", "s1").bodies() == ["m0"]
     mesh.assert_settled()
+
+
+@pytest.mark.parametrize("wide", ["a", "b"])
+def test_what_is_too_large_for_one_consumer_goes_to_another(wide: str) -> None:
+    """Protocol 16.5.6. The narrow one gets what fits, in order, on the credit that it has."""
+    mesh = Mesh("ab", address=QUEUE)
+    narrow = mesh.subscriber("a", "s0", most_bytes=2)
+    other = mesh.subscriber(wide, "s1", credit=2)
+    publisher = mesh.publisher("a")
+    for body in ("m0", "large", "m1", "larger", "m2", "largest"):
+        publisher.send(body)
+    assert bodies(narrow)[0][-1] == "m2", "what is larger holds up nobody"
+    assert all(len(body) == 2 for body in bodies(narrow)[0])
+    other.give_credit(9)
+    mesh.run()
+    assert sorted(publisher.outcomes) == [0, 1, 2, 3, 4, 5]
+    assert {outcome for outcome, _, _ in publisher.outcomes.values()} == {Outcome.ACCEPTED}
+    publisher.settle(0, 5)
+    mesh.assert_settled()
+
+
+@pytest.mark.parametrize("home", ["a", "b"])
+def test_what_no_consumer_of_the_queue_can_take_is_rejected_with_its_size(home: str) -> None:
+    mesh = Mesh("ab", address=QUEUE)
+    first, second = mesh.subscriber("a", "s0", most_bytes=2), mesh.subscriber(home, "s1", most_bytes=4)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "large", "m2")
+    assert sorted([*bodies(first)[0], *bodies(second)[0]]) == ["m0", "m2"]
+    assert publisher.outcomes[1] == (Outcome.REJECTED, 1, False)
+    assert publisher.reasons[1] == b"amqp:link:message-size-exceeded: no consumer of the queue takes its 5 octets"
+    publisher.settle(0, 2)
+    mesh.assert_settled()

@@ -16,6 +16,7 @@ from router.core.membership import Membership
 from router.core.ports import Term
 from router.core.startup import Startup
 from router.core.subscription_directory import SubscriptionDirectory
+from router.links.addresses import Names
 
 
 def opens_only(self: Sessions, now: float) -> None:
@@ -76,7 +77,21 @@ def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) ->
 ON_JOINED = Egress.on_joined
 
 
+def take_it_whole(self: Names, said: str, *_: object, **named: object) -> str:
+    return said
+
+
+def known_as_it_is_said(self: Names, container: str, link: str, address: str, sends: bool) -> Term | None:
+    return TERM(self, container, link, address, sends) if address.startswith("/") else None
+
+
+TERM = Names._term
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
+    "address_said_in_several_ways": ([(Names, "meant", take_it_whole)], "G4"),
+    "address_said_beside_a_router_that_takes_it_whole": ([(Names, "_beside_others", always(False))], "G2"),
+    "address_said_to_a_router_that_takes_it_whole": ([(Names, "_term", always(None))], "G2"),
+    "address_said_when_a_router_goes_back": ([(Names, "_term", known_as_it_is_said)], "G2"),
     # protocol 3.2: A keeps its session with C, and waits for C's word
     "no_acknowledgement_though_there_is_a_path": ([(Sessions, "heartbeat", opens_only)], "G4"),
     # protocol 3.2: C would take it for an error of B, and end their session

@@ -10,7 +10,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.feeding import Feeds
 from router.core.intervals import IntervalSet, Range
 from router.core.irregular import Irregular
-from router.core.messages import Hold, SubscriptionName
+from router.core.messages import Entries, Hold, SubscriptionName
 from router.core.ports import BrowserPort
 from router.core.publisher import Publisher
 from router.core.queue.assigning import ConsumerGrant
@@ -117,7 +117,31 @@ def hear_nothing_of_what_is_done(self: QueueDistribution, sender: str, message: 
     ON_HOLD(self, sender, replace(message, tags=tags))
 
 
+def look_at_who_is_there(self: QueueDistribution, positions: list[int]) -> None:
+    away = {entry.name: entry.term for entry in self.subscriptions.values() if entry.home is None}
+    for position in positions:
+        self.too_large[position].update(away)
+    REJECT_TOO_LARGE(self, positions)
+
+
+def never_look_again(self: QueueDistribution, ranges: list[Range]) -> None:
+    too_large, self.too_large = self.too_large, {}
+    CHECK(self, ranges)
+    self.too_large = too_large
+
+
+def take_the_next_link_for_the_former(
+    self: QueueDistribution, publisher: Publisher, entry: SubscriptionEntry
+) -> list[Entries]:
+    for names in self.elsewhere.values():
+        names.update({name: entry.term for name in names if name == entry.name})
+    return ENTRIES_FOR(self, publisher, entry)
+
+
 ASSIGN = QueueDistribution.assign
+CHECK = QueueDistribution.check
+ENTRIES_FOR = QueueDistribution.entries_for
+REJECT_TOO_LARGE = QueueDistribution._reject_too_large
 DROP = Feeds.drop
 FREED = QueueDistribution._freed
 ON_HOLD = QueueDistribution.on_hold
@@ -153,6 +177,17 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_not_named_in_the_next_routers_answer": ([(QueueDistribution, "heard_all", hear_and_withdraw_nothing)], "G3"),
     "queue_new_before_the_consumer_is_heard": ([(QueueDistribution, "may_get", QueueDistribution.is_covered)], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueReception, "_decline", forget_declined)], "G2"),
+    "queue_too_large_for_the_nearest": (
+        [(QueueReception, "_return_too_large", lambda _, consumer, sender, message, new: new)],
+        "s0: detached",
+    ),
+    "queue_too_large_for_all": ([(QueueDistribution, "_reject_too_large", say_nothing)], "G4"),
+    "queue_too_large_for_all_but_who_is_away": ([(QueueDistribution, "_reject_too_large", look_at_who_is_there)], "G1"),
+    "queue_too_large_for_all_but_who_leaves": ([(QueueDistribution, "check", never_look_again)], "G4"),
+    "queue_too_large_for_a_former_link": (
+        [(QueueDistribution, "entries_for", take_the_next_link_for_the_former)],
+        "G4",
+    ),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),
     "queue_expired_in_a_consumers_hands": ([(Expiring, "_may_go", expire_what_is_held)], "G1"),
     "queue_group_waits_for_its_consumer": ([(Groups, "holder", always(None))], "G3"),

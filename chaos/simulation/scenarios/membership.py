@@ -9,7 +9,7 @@ from typing import Any
 
 from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds
 from chaos.simulation.world.checker import Violation
-from chaos.simulation.world.clients import PLAIN
+from chaos.simulation.world.clients import ADDRESS, PLAIN
 from chaos.simulation.world.world import World
 from interrouter.events import PeerMessage
 from router.config import AddressConfig
@@ -237,4 +237,56 @@ def gap_is_told_behind_a_home_of_the_version_before(world: Worlds) -> None:
     s.lose("s0").attach("s0@B")
     s.step("heal").run().release().attach("s0@A")
     assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, and has missed m0"
+    s.finish()
+
+
+# ---------------------------------------------------------------------- an address that is said in several ways
+SAID = f"/{ADDRESS}"
+
+
+def _say(s: Schedule, *said: str) -> None:
+    """From now on p0, s0 and s1 say this."""
+    for name, each in zip(("p0", "s0", "s1"), said, strict=True):
+        s.w.clients[name].address = each
+
+
+def _half_accepted(world: Worlds, at: str, **options: Any) -> Schedule:
+    """As `half_accepted`. All say the address with a slash in front of it."""
+    clients = P(), S("s0"), S("s1")
+    for each in clients:
+        each.address = SAID
+    s = Schedule(world("AB", [clients[0]], [*clients[1:]], **options)).up(f"s0@{at}", f"s1@{at}", f"p0@{at}")
+    return s.hold(("accept", "s1")).send("p0").run()
+
+
+def address_said_in_several_ways(world: Worlds) -> None:
+    """P's message is accepted by half when A dies. At B each says the address in another way: they are who they were,
+    and nothing comes twice (protocol 1.13)."""
+    s = _half_accepted(world, "A")
+    _say(s, f"amqp://example.org:5672/{ADDRESS}", f"{ADDRESS}.", f"amqp:/{ADDRESS}/")
+    s.step("crash", "A").attach("s0@B", "s1@B", "p0@B").finish()
+
+
+def address_said_beside_a_router_that_takes_it_whole(world: Worlds) -> None:
+    """The same, and B is of the version before: at A, too, it means what it means at B (protocol 1.13)."""
+    s = _half_accepted(world, "A", old="B")
+    s.step("crash", "A").attach("s0@B", "s1@B", "p0@B").finish()
+
+
+def address_said_to_a_router_that_takes_it_whole(world: Worlds) -> None:
+    """The clients are at B, of the version before, when it is stopped to be replaced. A knows them by what they say,
+    and goes on so (protocol 1.13)."""
+    s = _half_accepted(world, "B", old="B").step("crash", "B")
+    s.w.config["old"] = ""
+    s.attach("s0@A", "s1@A", "p0@A").finish()
+
+
+def address_said_when_a_router_goes_back(world: Worlds) -> None:
+    """B goes back to the version before. Who is at A, and attaches there again, is who it was
+    (protocol 1.13)."""
+    s = _half_accepted(world, "A").step("crash", "B")
+    s.w.config["old"] = "B"
+    s.step("restart", "B").run()
+    for name in ("s0", "s1", "p0"):
+        s.lose(name).run().attach(f"{name}@A")
     s.finish()

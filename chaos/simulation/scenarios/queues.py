@@ -380,6 +380,54 @@ def queue_undeliverable_at_a_link(world: Worlds) -> None:
     s.finish()
 
 
+def _large(world: Worlds, s0: int | None = 100, s1: int | None = None, credit: int = 10) -> Schedule:
+    """What P at A sends is larger than 100 bytes. s0 at A and s1 at B are there, and take so much; s1 has this
+    credit."""
+    publisher, consumers = P(), [S("s0"), S("s1", credit=credit)]
+    publisher.size = 300
+    consumers[0].takes, consumers[1].takes = s0, s1
+    return Schedule(world("AB", [publisher], consumers, address=QUEUE)).up("s0@A", "s1@B", "p0@A")
+
+
+def queue_too_large_for_the_nearest(world: Worlds) -> None:
+    """s0 is the nearest, and m0 is too large for it: s1 gets it (protocol 16.5.6)."""
+    s = _large(world).send("p0").run()
+    assert s.accepted("s1") == {M0}, "G4 nobody gets it"
+    s.finish()
+
+
+def queue_too_large_for_all(world: Worlds) -> None:
+    """m0 is too large for both: P is told that it is rejected (protocol 16.5.6)."""
+    s = _large(world, s1=200)
+    s.w.checker.rejected("s0", M0)  # A does so in its stead
+    s.send("p0").finish()
+
+
+def queue_too_large_for_all_but_who_is_away(world: Worlds) -> None:
+    """m0 is too large for s0, and s1 is away: it waits until s1 is back (protocol 16.5.6)."""
+    s = _large(world).lose("s1").run().send("p0").run().attach("s1@A")
+    assert s.accepted("s1") == {M0}, "G4 nobody gets it"
+    s.finish()
+
+
+def queue_too_large_for_all_but_who_leaves(world: Worlds) -> None:
+    """m0 is too large for s0, and s1 could take it, but gives no credit, and closes: P is told that it is rejected
+    (protocol 16.5.6)."""
+    s = _large(world, credit=0).send("p0").run()
+    assert s.w.publisher("p0").unsettled
+    s.w.checker.rejected("s0", M0)  # A does so in its stead
+    s.step("close", "s1").run().finish()
+
+
+def queue_too_large_for_a_former_link(world: Worlds) -> None:
+    """m0 is too large for s0, and s1 could take it, but gives no credit. s0 attaches again and takes more
+    (protocol 16.5.6)."""
+    s = _large(world, credit=0).send("p0").run().lose("s0").run()
+    s.w.subscriber("s0").takes = None
+    s.attach("s0@A").finish()
+    assert s.accepted("s0") == {M0}
+
+
 def _passing() -> Publisher:
     """A publisher whose messages have a ttl."""
     publisher = P()

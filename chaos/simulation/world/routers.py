@@ -124,10 +124,14 @@ class Routers:
     def config_of(self, name: str) -> RouterConfig:
         """What this router's topology file says now."""
         address = self.declaring.get(name, self.address)
+        old = name in self.config.get("old", "")
         config = RouterConfig(
             name=name, routers=tuple(self.names), addresses=(address,),
             defaults=replace(address, match="*", subscriptions=(), other_subscriptions="allow"),
-            **{"idle_timeout_s": LONG, **{key: value for key, value in self.config.items() if key != "old"}},
+            **{
+                "idle_timeout_s": LONG, "strip_addresses": not old,  # v0.9.0 strips nothing
+                **{key: value for key, value in self.config.items() if key != "old"},
+            },
         )  # fmt: skip
         return replace(config, **self.files.get(name, {}))
 

@@ -53,6 +53,7 @@ class Subscriber(Client):
         self.snd = SND_UNSETTLED
         self.careful = True  # without memory, it drops repeats by tag
         self.filter: dict[str, Any] | None = None  # of its source
+        self.takes: int | None = None  # bytes of a message, as its attach says
         self.most = 5  # how often the network delivers again what failed
         self.given: dict[bytes, int] = {}  # tag -> how often it was released
         self.ids: dict[bytes, int] = {}
@@ -129,6 +130,7 @@ class Subscriber(Client):
             snd_settle_mode=self.snd,
             rcv_settle_mode=self.rcv,
             properties={Symbol(k): v for k, v in properties.items()} or None,
+            max_message_size=self.takes,
         )
 
     def new_link(self, session: Any) -> ReceiverLink:

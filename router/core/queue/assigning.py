@@ -115,7 +115,13 @@ class Assigning:
 
     def _alike(self, start: int, stop: int) -> list[Range]:
         """Splits a stretch where some of it must not go to all consumers, or not as it is."""
-        special = [at for at in (*self.queue.elsewhere, *self.queue.failures) if start <= at < stop]
+        elsewhere, failures = self.queue.elsewhere, self.queue.failures
+        if not (elsewhere or failures):
+            return [(start, stop)]
+        if stop - start < len(elsewhere) + len(failures):
+            special = [at for at in range(start, stop) if at in elsewhere or at in failures]
+        else:
+            special = [at for at in (*elsewhere, *failures) if start <= at < stop]
         if not special:
             return [(start, stop)]
         cuts = sorted({start, stop, *special, *[at + 1 for at in special]})

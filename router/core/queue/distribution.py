@@ -13,7 +13,7 @@ from router.core.feeding import Feed
 from router.core.held import Batch
 from router.core.ingress import Ingress
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.ports import Term, failed_too_often
+from router.core.ports import Term, failed_too_often, too_large_for_all
 from router.core.publisher import Distribution, Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.departed import NOBODY, NOBODYS_TERM
@@ -43,6 +43,7 @@ class QueueDistribution(Distribution):
         self.assigning = Assigning(self)
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
         self.elsewhere: dict[int, dict[m.SubscriptionName, Term]] = {}  # position -> who does not get it, as attached
+        self.too_large: dict[int, dict[m.SubscriptionName, Term]] = {}  # the same, of those whose links cannot take it
         self.gone: dict[str, SubscriptionEntry] = {}  # router -> its consumers that have gone
         self.expiring = Expiring(self)
         self._of_replaced: list[Range] = []  # owed to an entry whose successor is entered in the same handler
@@ -351,7 +352,7 @@ class QueueDistribution(Distribution):
         if self.free.kinds:
             self.free.forget(start, stop)
             self.groups.forget_contested()
-        for table in (self.failures, self.elsewhere):
+        for table in (self.failures, self.elsewhere, self.too_large):
             if table:
                 for at in range(start, stop):
                     table.pop(at, None)
@@ -372,15 +373,18 @@ class QueueDistribution(Distribution):
             return
         for start, stop, why in message.ranges:
             found = entry.syncing.remove(start, stop)
-            if why & m.Why.ELSEWHERE:
-                for low, high in found:
-                    for position in range(low, high):
-                        self.elsewhere.setdefault(position, {})[entry.name] = entry.term
+            for flag, table in ((m.Why.ELSEWHERE, self.elsewhere), (m.Why.TOO_LARGE, self.too_large)):
+                if why & flag:
+                    for low, high in found:
+                        for position in range(low, high):
+                            table.setdefault(position, {})[entry.name] = entry.term
             if why & m.Why.UNSENT:
                 self.assigning.stop(entry, message.round)
             if why & m.Why.FAILED:
                 found = self._count_failures(entry, found)
             self._freed(found, tried=bool(why & m.Why.FAILED))
+            if why & m.Why.TOO_LARGE:
+                self._reject_too_large([at for low, high in found for at in range(low, high)])
 
     def _count_failures(self, entry: SubscriptionEntry, ranges: list[Range]) -> list[Range]:
         """After max_redeliveries failures one more counts as rejected. Returns the others (protocol 6.4)."""
@@ -397,8 +401,21 @@ class QueueDistribution(Distribution):
                     left.append((position, position + 1))
         return left
 
+    def _reject_too_large(self, positions: list[int]) -> None:
+        """Rejects those that no consumer can take, also none that is away (protocol 16.5.6)."""
+        if not (self.subscriptions and self.may_assign()):
+            return
+        for position in positions:
+            unable = self.too_large[position]
+            if position in self.free.positions and all(unable.get(n) == e.term for n, e in self.subscriptions.items()):
+                (payload,) = self.log.payloads(position, position + 1)
+                self.records.refuse(position, next(reversed(unable)), too_large_for_all(len(payload or b"")))
+                self.free.remove(position, position + 1)
+                self._finish([(position, position + 1)])
+
     def check(self, ranges: list[Range]) -> None:
         """There may be somebody for what is free, or nobody any more (protocol 6.10)."""
+        self._reject_too_large([*self.too_large])
         nobody = not self.subscriptions and self.address.config.no_subscribers == "release"
         if nobody and self.core.may_accept(self.address):
             self.records.release(list(self.free.positions))

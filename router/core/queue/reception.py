@@ -11,7 +11,7 @@ from typing import Final
 
 from router.core import messages as m
 from router.core.deliveries import Deliveries
-from router.core.intervals import Range, count
+from router.core.intervals import IntervalSet, Range, count
 from router.core.irregular import Entered, Irregular, State
 from router.core.ports import Outcome, Term
 from router.core.queue.credit import Credit, Grant
@@ -145,10 +145,27 @@ class QueueReception(Reception):
                     new[-1] = (new[-1][0], i + 1)
                 else:
                     new.append((i, i + 1))
+        if consumer.most_bytes and not message.held:
+            new = self._return_too_large(consumer, sender, message, new)
         if new:
             self._take_new(consumer, sender, message, new)
             consumer.classify(publisher)
         consumer.pump()
+
+    def _return_too_large(self, consumer: Subscriber, sender: str, message: m.Assign, new: list[Range]) -> list[Range]:
+        """Returns which of these the consumer's link can take, by place in the message. The others are another's
+        (protocol 16.5.6)."""
+        most, payloads = consumer.most_bytes, message.payloads
+        if max(map(len, payloads)) <= most:
+            return new
+        fits = IntervalSet(new)
+        for start, stop in new:
+            for i in range(start, stop):
+                if len(payloads[i]) > most:
+                    fits.remove(i, i + 1)
+                    position = message.position + i
+                    self._return(sender, consumer, position, position + 1, m.Why.ELSEWHERE | m.Why.TOO_LARGE)
+        return list(fits)
 
     def _take_new(self, consumer: Subscriber, sender: str, message: m.Assign, new: list[Range]) -> None:
         """New deliveries, by place in the message."""

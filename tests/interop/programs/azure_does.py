@@ -26,7 +26,6 @@ settings = {
     "retry_policy": RetryPolicy(retry_total=0),
     "send_settle_mode": SenderSettleMode.Settled if mode == "pre-settled" else SenderSettleMode.Unsettled,
     "receive_settle_mode": ReceiverSettleMode.Second if mode == "second" else ReceiverSettleMode.First,
-    "max_message_size": 1 << 30,
 }
 
 attached = SimpleNamespace()  # what the last attach was answered with
