@@ -1,18 +1,14 @@
 import java.io.ByteArrayOutputStream;
+import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.NavigableMap;
+import java.util.*;
 
 /**
  * The types and frames of AMQP 1.0 (parts 1 and 2), as far as this client needs them.
  *
- * Written are: Boolean, Byte (ubyte), Short (ushort), Integer (uint), Long (ulong), String, Symbol, ByteBuffer (binary),
- * Object[] (list), Map, Described and null. What is read is the same, but that all integers are Long and lists are List.
+ * Written are Boolean, Byte (ubyte), Short (ushort), Integer (uint), Long (ulong), String, Symbol, ByteBuffer (binary),
+ * Object[] (list), Map, Described and null. Read are the same, but all integers as Long, and lists as List.
  */
 final class Amqp {
     static final int OPEN = 0x10, BEGIN = 0x11, ATTACH = 0x12, FLOW = 0x13, TRANSFER = 0x14, DISPOSITION = 0x15;
@@ -43,7 +39,7 @@ final class Amqp {
         integer(out, 0, 4);
         out.writeBytes(new byte[] {2, 0, (byte) (channel >> 8), (byte) channel});
         write(out, new Described(code, fields));
-        if (payload != null) out.write(payload.array(), payload.arrayOffset() + payload.position(), payload.remaining());
+        if (payload != null) out.write(payload.array(), payload.position(), payload.remaining());
         byte[] frame = out.toByteArray();
         ByteBuffer.wrap(frame).putInt(frame.length);
         return frame;
@@ -152,7 +148,8 @@ final class Amqp {
     }
 
     private static ByteBuffer octets(ByteBuffer in, int size) {
-        byte[] octets = new byte[Math.min(size, in.remaining() + 1)];
+        if (size < 0 || size > in.remaining()) throw new BufferUnderflowException();
+        byte[] octets = new byte[size];
         in.get(octets);
         return ByteBuffer.wrap(octets);
     }

@@ -3,19 +3,8 @@ import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Deque;
-import java.util.HashMap;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.Set;
-import java.util.UUID;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
+import java.util.*;
+import java.util.concurrent.*;
 import java.util.stream.Stream;
 
 /**
@@ -224,12 +213,13 @@ abstract class Client {
         int size = 0;
         if (link.map != null) {
             for (Map.Entry<ByteBuffer, Object> entry : link.map.entrySet()) {
-                size += Amqp.octets(entry.getKey()).length + Amqp.octets(entry.getValue()).length;
-                if (size > room) {
+                int more = Amqp.octets(entry.getKey()).length + Amqp.octets(entry.getValue()).length;
+                if (size + more > room) {
                     link.parts.add(part);
                     part = new LinkedHashMap<>();
-                    size = Amqp.octets(entry.getKey()).length + Amqp.octets(entry.getValue()).length;
+                    size = 0;
                 }
+                size += more;
                 part.put(entry.getKey(), entry.getValue());
             }
         }
@@ -257,7 +247,8 @@ abstract class Client {
         Amqp.Described terminus = (Amqp.Described) attach.field(sender ? 6 : 5);
         link.refused = terminus == null;  // then a detach says why; after a part of a map one says nothing
         if (link.refused || !link.parts.isEmpty()) return;
-        Object guarantee = attach.field(13) instanceof Map<?, ?> all ? all.get(new Amqp.Symbol("onceway:guarantee")) : "";
+        Map<?, ?> properties = attach.field(13) instanceof Map<?, ?> map ? map : Map.of();
+        Object guarantee = properties.get(new Amqp.Symbol("onceway:guarantee"));
         link.answered = true;
         if (!new Amqp.Symbol("exactly-once").equals(guarantee)) {
             giveUp("the guarantee is " + guarantee);
@@ -335,6 +326,7 @@ abstract class Client {
 
     void forgetContact() {
         contact = 0;
+        journal.remove("contact");
     }
 
     /** Whether the network may have forgotten this client; otherwise is the answer where the clock went back. */
@@ -364,6 +356,7 @@ abstract class Client {
     }
 
     private static Map<?, ?> info(Amqp.Described frame, int index) {
-        return frame.field(index) instanceof Amqp.Described error && error.field(2) instanceof Map<?, ?> map ? map : Map.of();
+        boolean told = frame.field(index) instanceof Amqp.Described error && error.field(2) != null;
+        return told ? (Map<?, ?>) ((Amqp.Described) frame.field(index)).field(2) : Map.of();
     }
 }

@@ -1,17 +1,10 @@
-import java.io.BufferedInputStream;
-import java.io.ByteArrayOutputStream;
-import java.io.DataInputStream;
-import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.net.Socket;
-import java.net.URI;
+import java.io.*;
+import java.net.*;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
-import java.util.Arrays;
-import java.util.HashMap;
-import java.util.Map;
+import java.util.*;
 
-/** One connection to a router: its frames, its sessions, its heartbeats. Its thread reads, and queues what it has read. */
+/** One connection to a router: frames, sessions, heartbeats. Its thread reads, and queues what it has read. */
 final class Connection extends Thread {
     private static final byte[] HEADER = {'A', 'M', 'Q', 'P', 0, 1, 0, 0};
     private static final int FRAME = 1 << 20, WINDOW = Integer.MAX_VALUE;

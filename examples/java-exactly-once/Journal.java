@@ -2,10 +2,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.nio.file.StandardOpenOption;
+import java.nio.file.*;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.BiConsumer;
@@ -26,8 +23,7 @@ final class Journal {
 
     Journal(Path folder) throws IOException {
         this.folder = Files.createDirectories(folder);
-        FileChannel lock = FileChannel.open(folder.resolve("lock"), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
-        if (lock.tryLock() == null) throw new IOException("another process uses " + folder);
+        if (open("lock").tryLock() == null) throw new IOException("another process uses " + folder);
         Path file = folder.resolve("log");
         if (Files.exists(file)) {
             for (String line : Files.readString(file).split("\n")) {
@@ -78,17 +74,20 @@ final class Journal {
 
     /** Begin a new log with what there is, and put it in the place of the old one. */
     private void compact() throws IOException {
-        Path next = folder.resolve("log.new");
-        log = FileChannel.open(next, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING,
-            StandardOpenOption.WRITE);
+        if (log != null) log.close();
+        log = open("log.new").truncate(0);
         StringBuilder lines = new StringBuilder();
         entries.forEach((key, value) -> lines.append(line(key, value)));
         append(lines);
-        Files.move(next, folder.resolve("log"), StandardCopyOption.ATOMIC_MOVE);
+        Files.move(folder.resolve("log.new"), folder.resolve("log"), StandardCopyOption.ATOMIC_MOVE);
         try (FileChannel directory = FileChannel.open(folder)) {
             directory.force(true);
         }
         compactAt = 4 * log.position() + (1 << 20);
+    }
+
+    private FileChannel open(String name) throws IOException {
+        return FileChannel.open(folder.resolve(name), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
     }
 
     private static String line(String key, String value) {

@@ -1,6 +1,4 @@
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
+import java.io.*;
 import java.nio.file.Path;
 
 /** The contract of `onceway conformance` (docs/write-a-client.md): orders on stdin, what happens on stdout. */

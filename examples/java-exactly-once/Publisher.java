@@ -2,16 +2,12 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.util.Base64;
-import java.util.HashSet;
-import java.util.LinkedHashMap;
-import java.util.Map;
-import java.util.NavigableMap;
-import java.util.Set;
-import java.util.TreeMap;
+import java.util.*;
 
 /** An exactly-once publisher: it keeps each message until it has its outcome, and sends it again until then. */
 final class Publisher extends Client {
+    private static final Map<Long, String> OUTCOMES =
+        Map.of((long) Amqp.ACCEPTED, "accepted", (long) Amqp.REJECTED, "rejected", (long) Amqp.RELEASED, "released");
     private final NavigableMap<Long, String> undecided = new TreeMap<>();  // by number, which is the delivery-tag
     private final Set<Long> told = new HashSet<>();  // of this life: their outcomes are told
     private final NavigableMap<Long, Long> numbers = new TreeMap<>();  // by delivery-id of this attach
@@ -43,6 +39,7 @@ final class Publisher extends Client {
         numbers.clear();
         toSettle.clear();
         sending = null;
+        drain = false;
         sent = nextId = deliveryCount = credit = 0;
         boolean fresh = life == 0;
         if (fresh) life = epoch;
@@ -66,17 +63,17 @@ final class Publisher extends Client {
                 return;
             }
             link.ready = true;
-            credit = (int) (frame.number(5, 0) + frame.number(6, 0) - deliveryCount);
+            credit = Math.max(0, (int) (frame.number(5, 0) + frame.number(6, 0) - deliveryCount));
             drain = frame.flag(8);
             if (frame.flag(9)) connection.flow(link.session, (int) deliveryCount, (int) credit);
-        } else if (frame.code() == Amqp.DISPOSITION && frame.flag(0) && frame.field(4) instanceof Amqp.Described state) {
-            long first = frame.number(1, 0);
-            long last = frame.number(2, first);
-            if (state.code() < Amqp.ACCEPTED || state.code() > Amqp.MODIFIED) return;
-            Map<Long, Long> decided = numbers.subMap(first, true, last, true);
+        } else if (frame.code() == Amqp.DISPOSITION && frame.field(4) instanceof Amqp.Described state) {
+            String outcome = OUTCOMES.get(state.code());
+            if (outcome == null) return;
+            long last = frame.number(2, frame.number(1, 0));
+            Map<Long, Long> decided = numbers.subMap(frame.number(1, 0), true, last, true);
             decided.forEach((id, number) -> {
                 if (!frame.flag(3)) toSettle.put(id, true);
-                decide(number, state.code() == Amqp.ACCEPTED ? "accepted" : state.code() == Amqp.REJECTED ? "rejected" : "released");
+                decide(number, outcome);
             });
             decided.clear();
             link.worked = true;
@@ -108,7 +105,8 @@ final class Publisher extends Client {
             if (sending == null) break;
             int end = Math.min(sending.limit(), sending.position() + connection.peerFrame - 128);
             boolean more = end < sending.limit();
-            connection.transfer(link.session, sending.duplicate().limit(end), 0, (int) (nextId - 1), tag(sent), 0, false, more);
+            ByteBuffer part = sending.duplicate().limit(end);
+            connection.transfer(link.session, part, 0, (int) (nextId - 1), tag(sent), 0, false, more);
             sending = more ? sending.position(end) : null;
         }
         if (drain && credit > 0 && undecided.higherEntry(sent) == null) {
@@ -120,7 +118,7 @@ final class Publisher extends Client {
 
     @Override
     boolean heeds(String condition) {
-        boolean expired = condition.equals("onceway:publisher-expired") || condition.equals("onceway:publisher-unknown");
+        boolean expired = condition.matches("onceway:publisher-(expired|unknown)");
         if (expired) expire();
         if (condition.equals("amqp:link:stolen") && undecided.isEmpty()) life = 0;
         return expired;
@@ -135,6 +133,7 @@ final class Publisher extends Client {
         undecided.clear();
         told.clear();
         life = 0;
+        journal.put("incarnation", life);
         forgetContact();
     }
 

@@ -3,20 +3,13 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.HashSet;
-import java.util.HexFormat;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.NavigableMap;
-import java.util.Set;
-import java.util.TreeMap;
+import java.util.*;
 
 /** An exactly-once subscriber: it holds each delivery, by its tag, until the router has settled it. */
 final class Subscriber extends Client {
     private static final int WINDOW = 100;
+    private static final Map<String, Integer> VERDICTS =
+        Map.of("accept", Amqp.ACCEPTED, "reject", Amqp.REJECTED, "release", Amqp.RELEASED);
 
     /** A delivery that is held. */
     private static final class Held {
@@ -54,7 +47,7 @@ final class Subscriber extends Client {
         ByteBuffer tag = byBody.remove(body);
         if (tag == null) return;  // settled before the application decided: its verdict is void
         Held delivery = held.get(tag);
-        delivery.verdict = verb.equals("accept") ? Amqp.ACCEPTED : verb.equals("reject") ? Amqp.REJECTED : Amqp.RELEASED;
+        delivery.verdict = VERDICTS.get(verb);
         if (delivery.verdict != Amqp.RELEASED) journal.put(key(tag), delivery.verdict);
         say(delivery);
     }
@@ -108,8 +101,9 @@ final class Subscriber extends Client {
             if (frame.flag(9)) connection.flow(link.session, (int) deliveryCount, (int) credit);
         } else if (frame.code() == Amqp.TRANSFER) {
             onTransfer(frame, payload);
-        } else if (frame.code() == Amqp.DISPOSITION && !frame.flag(0) && frame.flag(3)) {
-            Map<Long, ByteBuffer> settled = ids.subMap(frame.number(1, 0), true, frame.number(2, frame.number(1, 0)), true);
+        } else if (frame.code() == Amqp.DISPOSITION && frame.flag(3)) {
+            long last = frame.number(2, frame.number(1, 0));
+            Map<Long, ByteBuffer> settled = ids.subMap(frame.number(1, 0), true, last, true);
             settled.forEach((id, tag) -> {
                 if (held.containsKey(tag) && held.get(tag).id == id) forget(tag);
             });
@@ -159,7 +153,8 @@ final class Subscriber extends Client {
         ByteBuffer payload = ByteBuffer.wrap(arrived.toByteArray());
         while (true) {
             Amqp.Described section = (Amqp.Described) Amqp.read(payload);
-            if (section.code() == Amqp.DATA) return new String(((ByteBuffer) section.value()).array(), StandardCharsets.UTF_8);
+            if (section.code() != Amqp.DATA) continue;
+            return new String(((ByteBuffer) section.value()).array(), StandardCharsets.UTF_8);
         }
     }
 
