@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 
-from tests.live import LiveNetwork, dying_with_us, wait_until
+from tests.live import PATIENT, LiveNetwork, dying_with_us, wait_until
 
 KILLS = 50 if "INTEROP" in os.environ else 6  # make interop has time for more
 EVERY_S = 0.004  # a message
@@ -60,7 +60,8 @@ class Client:
 @pytest.mark.timeout(1200)
 def test_nothing_is_lost_repeated_or_reordered_when_routers_die(java_client: list[str], tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    with LiveNetwork(tmp_path / "network", ("a", "b", "c"), [("a", "b"), ("b", "c"), ("a", "c")]) as network:
+    links = [("a", "b"), ("b", "c"), ("a", "c")]
+    with LiveNetwork(tmp_path / "network", ("a", "b", "c"), links, settings=PATIENT) as network:
         network.start()
 
         def client(name: str, role: str, *routers: str) -> Client:
@@ -82,13 +83,15 @@ def test_nothing_is_lost_repeated_or_reordered_when_routers_die(java_client: lis
 
                 load = threading.Thread(target=publish)
                 load.start()
-                for _, name in zip(range(KILLS), itertools.cycle("abc")):
-                    enough.wait(rng.uniform(0.1, 0.5))
-                    network.kill(name)
-                    enough.wait(rng.uniform(0.0, 0.3))
-                    network.start(name, fresh=False)  # it has to be ready before the next one dies
-                enough.set()
-                load.join()
+                try:
+                    for _, name in zip(range(KILLS), itertools.cycle("abc"), strict=False):
+                        enough.wait(rng.uniform(0.1, 0.5))
+                        network.kill(name)
+                        enough.wait(rng.uniform(0.0, 0.3))
+                        network.start(name, fresh=False)  # it has to be ready before the next one dies
+                finally:
+                    enough.set()
+                    load.join()
                 count = next(sent)
                 wait_until(lambda: len(publisher.lines) > count, "each message has its outcome", 120)
                 wait_until(lambda: not any(router.leftovers() for router in network), "everything is settled")
