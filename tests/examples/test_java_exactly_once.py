@@ -17,6 +17,7 @@ from tests.live import PATIENT, LiveNetwork, dying_with_us, wait_until
 
 KILLS = 50 if "INTEROP" in os.environ else 6  # make interop has time for more
 EVERY_S = 0.004  # a message
+READY_S = 300.0  # on a machine that does much else
 SEED = 46
 
 
@@ -62,7 +63,7 @@ def test_nothing_is_lost_repeated_or_reordered_when_routers_die(java_client: lis
     rng = random.Random(SEED)
     links = [("a", "b"), ("b", "c"), ("a", "c")]
     with LiveNetwork(tmp_path / "network", ("a", "b", "c"), links, settings=PATIENT) as network:
-        network.start()
+        network.start(timeout_s=READY_S)
 
         def client(name: str, role: str, *routers: str) -> Client:
             return Client(java_client, network.urls(*routers), tmp_path / name, role)
@@ -73,6 +74,7 @@ def test_nothing_is_lost_repeated_or_reordered_when_routers_die(java_client: lis
                     len(address["subscriptions"]) == 2 for address in network["a"].status()["addresses"].values()
                 ),
                 "both subscriptions are known",
+                READY_S,
             )  # a subscription gets what is published after it
             with client("p", "publisher", "a", "b", "c") as publisher:
                 enough, sent = threading.Event(), itertools.count()
@@ -88,13 +90,15 @@ def test_nothing_is_lost_repeated_or_reordered_when_routers_die(java_client: lis
                         enough.wait(rng.uniform(0.1, 0.5))
                         network.kill(name)
                         enough.wait(rng.uniform(0.0, 0.3))
-                        network.start(name, fresh=False)  # it has to be ready before the next one dies
+                        network.start(
+                            name, fresh=False, timeout_s=READY_S
+                        )  # it has to be ready before the next one dies
                 finally:
                     enough.set()
                     load.join()
                 count = next(sent)
-                wait_until(lambda: len(publisher.lines) > count, "each message has its outcome", 120)
-                wait_until(lambda: not any(router.leftovers() for router in network), "everything is settled")
+                wait_until(lambda: len(publisher.lines) > count, "each message has its outcome", READY_S)
+                wait_until(lambda: not any(router.leftovers() for router in network), "everything is settled", READY_S)
         print(f"{KILLS} kills, {count} messages")
     for subscriber in (s1, s2):
         assert subscriber.lines[1:] == [f"received {n}" for n in range(count)]
