@@ -74,7 +74,7 @@ def java_client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         pytest.skip("javac is not installed (Debian: apt-get install default-jdk-headless)")
     classes = tmp_path_factory.mktemp("java")
     sources = sorted((ROOT / "examples" / "java-exactly-once").glob("*.java"))
-    subprocess.run(["javac", "-Xlint:all", "-Werror", "-d", classes, *sources], check=True, timeout=180)
+    subprocess.run(["javac", "-Xlint:all", "-Werror", "-d", classes, *sources], check=True, timeout=600)
     return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(classes), "Main"]
 
 
