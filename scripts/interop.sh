@@ -30,7 +30,7 @@ for each in routemaster-client:3.2.3 routemaster-drain:3.7.2; do
         ../../bin/python -m tests.interop.debian gem fetch "${each%:*}" -v "${each#*:}" &&
         ../../bin/python -m tests.interop.debian gem unpack "${each%:*}-${each#*:}.gem") || echo "no ${each%:*} from RubyGems"
 done
-INTEROP=$here .venv/bin/python -m pytest tests/interop tests/spark/test_connect.py tests/examples/test_rhea_exactly_once.py \
+INTEROP=$here .venv/bin/python -m pytest tests/interop tests/spark/test_connect.py tests/examples/test_rhea_exactly_once.py tests/examples/test_java_exactly_once.py \
     "tests/chaos/test_kills.py::test_two_routers_are_killed_at_once[proton]" -q --junit-xml="$here/run.xml" "$@"
 code=$?
 .venv/bin/python -m tests.interop.page "$here/run.xml" >docs/interop.md || exit

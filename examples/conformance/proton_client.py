@@ -13,7 +13,7 @@ from proton import Delivery, Link, Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOption
 
-FINAL = ("amqp:not-allowed", "onceway:subscription-removed")
+FINAL = ("amqp:not-allowed", "amqp:unauthorized-access", "onceway:subscription-removed")
 VERDICTS = {"accept": Delivery.ACCEPTED, "reject": Delivery.REJECTED, "release": Delivery.RELEASED}
 
 

@@ -13,7 +13,7 @@ const FOREVER = 4294967295;
 const PART_ENTRY = 48; // bytes of a map entry, at most
 const GIVE_UP = new Set([
     'amqp:not-allowed', 'amqp:not-found', 'amqp:not-implemented', 'amqp:invalid-field', 'amqp:decode-error',
-    'amqp:link:message-size-exceeded', 'amqp:link:transfer-limit-exceeded',
+    'amqp:link:message-size-exceeded', 'amqp:link:transfer-limit-exceeded', 'amqp:unauthorized-access',
     'onceway:subscription-removed', 'onceway:subscription-undeclared', 'onceway:subscription-exists',
 ]);
 

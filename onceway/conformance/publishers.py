@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from amqp10.errors import DETACH_FORCED, NOT_ALLOWED
+from amqp10.errors import DETACH_FORCED, UNAUTHORIZED_ACCESS
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.performatives import Disposition, Flow
 from amqp10.termini import Target
@@ -299,7 +299,7 @@ def publisher_detached(stage: Stage) -> None:
 @check("wire: Errors")
 def publisher_refused(stage: Stage) -> None:
     """Refused with a condition that is final, it gives up and says so."""
-    stage.begin("publisher").refuse(NOT_ALLOWED)
+    stage.begin("publisher").refuse(UNAUTHORIZED_ACCESS)
     expect_end(stage)
 
 

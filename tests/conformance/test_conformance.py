@@ -14,9 +14,9 @@ from onceway.conformance.run import run
 from tests import needs
 from tests.cli.conftest import called
 from tests.conformance.faulty import FAULTS
-from tests.interop.conftest import rhea
+from tests.interop.conftest import java_client, rhea
 
-__all__ = ["rhea"]
+__all__ = ["java_client", "rhea"]
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = [sys.executable, str(ROOT / "examples" / "conformance" / "library_client.py")]
@@ -121,6 +121,13 @@ def test_the_rhea_example_passes(rhea: Path, role: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("NODE_PATH", str(rhea / "node_modules"))
     client = ROOT / "examples" / "rhea-exactly-once" / "conformance.js"
     expect_all(["node", str(client)], of(role), of(role))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("role", ROLES)
+def test_the_java_example_passes(java_client: list[str], role: str) -> None:
+    expect_all(java_client, of(role), of(role))
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.conftest import rhea
+from tests.interop.conftest import java_client, rhea
 from tests.live import PATIENT, LiveNetwork
 from tests.live_fixture import pytest_runtest_makereport
 
-__all__ = ["pytest_runtest_makereport", "rhea"]
+__all__ = ["java_client", "pytest_runtest_makereport", "rhea"]
 
 
 @pytest.fixture(scope="module")

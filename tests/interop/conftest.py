@@ -16,6 +16,7 @@ import pytest
 from tests import needs
 from tests.live import PATIENT, LiveNetwork
 from tests.live_fixture import live_network, pytest_runtest_makereport
+from tests.running import ROOT
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
 
@@ -64,6 +65,17 @@ def way(request: pytest.FixtureRequest) -> Way:
     """From the first router to the last: through three in line, and, in `make chaos`, through one."""
     network: LiveNetwork = request.getfixturevalue(request.param)
     return Way(network, network[network.names[0]].address, network[network.names[-1]].address)
+
+
+@pytest.fixture(scope="session")
+def java_client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that runs examples/java-exactly-once, compiled."""
+    if shutil.which("javac") is None:
+        pytest.skip("javac is not installed (Debian: apt-get install default-jdk-headless)")
+    classes = tmp_path_factory.mktemp("java")
+    sources = sorted((ROOT / "examples" / "java-exactly-once").glob("*.java"))
+    subprocess.run(["javac", "-Xlint:all", "-Werror", "-d", classes, *sources], check=True, timeout=600)
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(classes), "Main"]
 
 
 @pytest.fixture(scope="session")
