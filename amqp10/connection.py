@@ -146,8 +146,6 @@ class Connection(Recipient):
         self.times = Times(now, settings.handshake_timeout_s)
         self.closed = False
         """The connection has ended: write what data_to_send has left, then close the transport."""
-        self.product: str | None = None
-        """Of a peer that reads fields by number: what goes out to it is written again (whole_lists.py)."""
         self._open_sent = False
         self._local_error: Error | None = None
         self._close_reported = False
@@ -247,7 +245,7 @@ class Connection(Recipient):
                 for session in touched:
                     session._flush()
         handshake, out = self.handshake, self._out
-        if self.product is not None and out:
+        if self.handshake.product is not None and out:
             out = [with_whole_lists(b"".join(out))]
         if handshake.output:
             first = handshake.output[:]
@@ -316,7 +314,7 @@ class Connection(Recipient):
 
     def write_whole_lists(self, product: str) -> None:
         """The peer reads fields by number."""
-        self.product = product
+        self.handshake.product = product
         self.remote_max_frame_size = max(self.remote_max_frame_size - ADDED, MIN_MAX_FRAME_SIZE)
 
     def close(self, error: Error | None = None) -> None:

@@ -78,6 +78,7 @@ class Handshake:
         "_phase",
         "groups",
         "output",
+        "product",
         "ready",
         "server",
         "settings",
@@ -92,6 +93,8 @@ class Handshake:
         """Our AMQP header is written (or in `output`): frames may follow."""
         self.user: str | None = None
         self.groups: tuple[str, ...] = ()
+        self.product: str | None = None
+        """Of a peer that reads fields by number: what goes out to it is written again (whole_lists.py)."""
         self._phase = Phase.HEADER
         self._mechanism: ServerMechanism | None = None
         self._choice: ClientMechanism | None = None  # the one that this client has taken

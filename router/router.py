@@ -25,7 +25,6 @@ from router.core.queue.free import Kind
 from router.core.reports import of_address, of_all, of_core
 from router.core.tracing import trace
 from router.core.traffic import Settle
-from router.links.addresses import Names
 from router.links.base import BaseRouter
 from router.links.buffers import Buffers
 from router.links.client_connection import ClientConnection
@@ -90,7 +89,6 @@ class Router(BaseRouter):
         self.buffers = Buffers(config, self.admission, self._clients)
         self.windows = IncomingWindows(self.core.memory, log)
         self.passed_by = PassedBy(self.admission, log)
-        self.names = Names(self.core, config)
         self.turn = Turn()
         self.made = 0  # connections so far, and sessions that have ended before their connections
         self._messages: list[tuple[tuple[str, ...], Encoded]] = []
@@ -114,7 +112,6 @@ class Router(BaseRouter):
         or link."""
         self.enter(now)
         self.config = config
-        self.names.config = config
         self.offers.reconfigure(config)
         self.buffers.set_limits(config)
         self.admission.limits, self.admission.users = config.limits, dict(config.users)

@@ -8,7 +8,6 @@ in `monitoring/alerts_test.yaml`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from onceway.operate.conditions import (
     span,
     words,
 )
+from router.json_text import write_json
 
 Asked = Literal["router", "store", "bus", "receiver"]
 PAGE: Final = "docs/operating/monitor.md"
@@ -135,7 +135,7 @@ def rules() -> Iterator[str]:
             yield f"        for: {span(alert.for_s)}"
         yield f"        labels: {{severity: {alert.severity}}}"
         yield "        annotations:"
-        yield f"          summary: {json.dumps(alert.template())}"
+        yield f"          summary: {write_json(alert.template())}"
 
 
 def table() -> Iterator[str]:

@@ -174,8 +174,8 @@ class Subscriber:
     """A subscription's attachment at this router."""
 
     __slots__ = (
-        "born", "cursor", "data", "deliveries", "expires", "handshake", "has_link", "irregular", "most_bytes", "name",
-        "owes", "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "synced",
+        "born", "cursor", "data", "deliveries", "expires", "handshake", "has_link", "irregular", "name", "owes",
+        "passage", "port", "presettled", "selecting", "sent", "settled_mode", "settles_on_accept", "synced",
         "term", "wait",
     )  # fmt: skip
 
@@ -189,10 +189,10 @@ class Subscriber:
         self.passage = Passage(self, cast("PartsPort", port), attach.most_bytes) if attach.takes_parts else None
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
-        self.most_bytes = attach.most_bytes
         self.data = address.data_on_the_wire(attach.data)
         self.born: Term | None = None
         self.handshake = Handshake(brought_epoch=attach.epoch is not None, brought_map=attach.unsettled is not None)
+        self.handshake.most_bytes = attach.most_bytes
         self.wait = Wait(attach, declared, address.config.subscription_timeout_s)
         self.settled_mode = attach.settled_mode
         self.expires = address.config.expire

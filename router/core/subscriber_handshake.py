@@ -94,7 +94,8 @@ class Handshake:
     """Where one subscription is in it, and what routers have said. Its egress says what comes."""
 
     __slots__ = (
-        "brought_epoch", "brought_map", "history", "joined", "kind", "known", "marks", "missing", "over_at", "state",
+        "brought_epoch", "brought_map", "history", "joined", "kind", "known", "marks", "missing", "most_bytes",
+        "over_at", "state",
     )  # fmt: skip
 
     def __init__(self, *, brought_epoch: bool, brought_map: bool) -> None:
@@ -107,6 +108,7 @@ class Handshake:
         self.missing: dict[str, None] = {}  # routers whose JOINED is missing
         self.known = False  # some router knew the subscription
         self.marks: dict[Term, None] = {}
+        self.most_bytes = 0  # of what it takes, as it has said; 0: any size
         self.over_at: float | None = None  # since when it was waited for no more here, before this attach
 
     def receive(self, what: Input) -> Action:

@@ -61,7 +61,7 @@ class SubscriptionDirectory:
         """A subscription is attached at the sender: it is resumed, entered, or refused (protocol 7.3, 7.4)."""
         core, address = self.core, self.address
         number, chosen_by = message.term
-        if chosen_by:
+        if chosen_by and sender != core.name:
             core.members.chosen = max(core.members.chosen, number)
         entry = self.entries.get(message.name)
         if entry and self._join_is_stale(entry, sender, message):

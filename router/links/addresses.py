@@ -10,17 +10,17 @@ from router.versions import STRIPS
 
 
 class Names:
-    """One router's. config: its file's; whoever follows another file sets it."""
+    """One router's, as its file is now."""
 
-    __slots__ = ("_core", "config")
+    __slots__ = ("_config", "_core")
 
     def __init__(self, core: Core, config: RouterConfig) -> None:
         self._core = core
-        self.config = config
+        self._config = config
 
     def meant(self, said: str, container: str = "", link: str | None = None, sends: bool = True) -> str:
         """Returns the address. link: of the attach that says it, a publisher's if it sends; None: a message does."""
-        left = self.config.left_of(said)
+        left = self._config.left_of(said)
         if left == said:
             return said
         if link is not None:

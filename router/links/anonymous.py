@@ -27,6 +27,7 @@ from router.config import is_dynamic
 from router.core.holding import PUBLISHER, octets_of_address, octets_of_text
 from router.core.ports import Outcome, PublisherAttach, Term, Waiting
 from router.core.publisher import NO_SUBSCRIBERS
+from router.links.addresses import Names
 from router.links.base import BaseConnection
 from router.links.limits import POLICIES, PORT
 from router.links.negotiation import (
@@ -241,7 +242,7 @@ class AnonymousLink(PublisherLink):
     def _allowed(self, value: Any, place: str, settled: bool, *, anonymous: bool = False) -> str:
         """The address that a message names at this place, if this client may send there, settled or unsettled."""
         config = self.connection.config
-        address = read_address(value, place, self.connection.router.names.meant)
+        address = read_address(value, place, Names(self.connection.router.core, self.connection.config).meant)
         try:
             check_allowed(config, self.connection.identity, "send", address, anonymous=anonymous)
         except Unauthorized:

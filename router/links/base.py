@@ -19,7 +19,6 @@ from router.border import Border
 from router.config import RouterConfig
 from router.core.core import Core
 from router.core.holding import Held
-from router.links.addresses import Names
 from router.links.buffers import Buffers
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, Admission, Bookkeeping
@@ -53,7 +52,6 @@ class BaseRouter:
     offers: Offers
     windows: Any
     passed_by: PassedBy
-    names: Names
 
     def enter(self, now: float) -> None: ...
     def leave(self, connection: Any) -> None: ...

@@ -44,6 +44,7 @@ from router.border import REFUSED
 from router.core.holding import ENTRY, PUBLISHER, Buffered, octets_of_address, octets_of_subscription, octets_of_text
 from router.core.map_parts import enter
 from router.core.ports import PublisherAttach, SubscriberAttach
+from router.links.addresses import Names
 from router.links.anonymous import AnonymousLink
 from router.links.azure import NODES, AzureNode, AzureSubscriber, adapt
 from router.links.base import BaseConnection, BaseRouter
@@ -274,7 +275,7 @@ class ClientConnection(BaseConnection):
         """One of NODES that this is for a client of Azure's, or the router whose management node it is. Raises
         RemoteProtocolError unless this client may ask there."""
         address, who = getattr(terminus, "address", None), self.identity
-        if self.connection.product is not None and address in NODES:
+        if self.connection.handshake.product is not None and address in NODES:
             if self.config.policies is not None and not concerning(self.config.policies, who):
                 raise Unauthorized(who, "send", CBS)  # there is nothing here for it
             return str(address)
@@ -389,11 +390,13 @@ class ClientConnection(BaseConnection):
             self._check_links()
             sends = isinstance(link, ReceiverLink)
             terminus = remote.target if sends else remote.source
-            if self.connection.product is None and getattr(terminus, "address", None) == CBS:
+            if self.connection.handshake.product is None and getattr(terminus, "address", None) == CBS:
                 self.connection.write_whole_lists("")
-            if self.connection.product:
-                adapt(remote, self.connection.product)
-            means = partial(self.router.names.meant, container=self.container, link=remote.name, sends=sends)
+            if self.connection.handshake.product:
+                adapt(remote, self.connection.handshake.product)
+            means = partial(
+                Names(self.router.core, self.config).meant, container=self.container, link=remote.name, sends=sends
+            )
             managed = self._node_at(terminus)
             if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
@@ -449,7 +452,7 @@ class ClientConnection(BaseConnection):
                 subscriber.selection = self.router.border.judge(chosen)
                 subscriber.takes_parts = not subscriber.browses
                 strip(remote)
-                kind = AzureSubscriber if self.connection.product else SubscriberLink
+                kind = AzureSubscriber if self.connection.handshake.product else SubscriberLink
                 receiving = (BrowserLink if subscriber.browses else kind)(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.live import LiveNetwork
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts", "docs")
+PACKAGES = ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts", "docs", "monitoring")
 BEFORE = "ROUTER: Final[tuple[Metric[Scrape], ...]] = (\n"
 ROW = '    Metric("onceway_process_number", "gauge", "Number of the process", _said("pid"), more="New"),\n'
 

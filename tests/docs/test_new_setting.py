@@ -15,7 +15,7 @@ import yaml
 from tests.live import LiveNetwork
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts", "docs")
+PACKAGES = ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts", "docs", "monitoring")
 BOUND_S = 60.0
 TABLE = ("onceway/topology/settings.py", '        Row("heartbeat", Duration(0.01, 60)')
 ROW = """        Row("linger", Duration(0.1, 60), When.NEW_CONNECTIONS, "how long a client that says nothing may stay", "linger_s",

@@ -116,7 +116,7 @@ def test_no_client_is_sent_where_it_would_not_find_the_router(host: str, told: d
 
 
 def test_a_row_is_all_that_a_new_listener_takes(tmp_path: Path) -> None:
-    for name in ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts"):
+    for name in ("amqp10", "mqtt", "router", "interrouter", "onceway", "chaos", "edges", "scripts", "monitoring"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "security.md", tmp_path / "docs")

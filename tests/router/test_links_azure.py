@@ -86,7 +86,7 @@ def test_others_keep_their_addresses_and_modes() -> None:
     clients = network()
     sender: Any = named(clients, "another").sender(target=Target(f"{HOST}/topic"), rcv_settle_mode=RCV_SECOND)
     assert sender.remote_attach.rcv_settle_mode == RCV_SECOND
-    assert f"{HOST}/topic" in clients.router.core.addresses
+    assert "topic" in clients.router.core.addresses  # protocol 1.13
 
 
 @pytest.mark.parametrize("address", ["topic", "queue"])

@@ -78,6 +78,13 @@ NOT_RECORDED = {
     "accepted_by_one_who_has_left": "its only subscriber leaves, and what others would send waits",
     "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
     "known_by_a_hello_of_the_attach_itself": "all routers die in it, and nobody is left who could be told of a loss",
+    **dict.fromkeys(
+        (
+            "queue_too_large_for_the_nearest", "queue_too_large_for_all_but_who_is_away",
+            "queue_too_large_for_all_but_who_leaves", "queue_too_large_for_a_former_link",
+        ),
+        "its consumers say by hand how much they take",
+    ),
     "queue_higher_priority_first": "its consumer gets its credit by hand",
     "queue_browser_sees_what_waits": "random schedules have no browsers",
     "queue_browsed_router_dies": "random schedules have no browsers",

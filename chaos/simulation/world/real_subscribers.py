@@ -12,7 +12,6 @@ from chaos.simulation.world.real_clients import OURS, REJECTED, RealClient
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.torn_journal import Disk, TornJournal
 from onceway.client.journal_links import SubscriberRows
-from onceway.client.protocol.contact import NO_CONTACT
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
@@ -76,7 +75,7 @@ class RealSubscriber(RealClient, Subscriber):
         elif isinstance(event, Gap):
             assert self.real is not None
             if self.life is None or self.life.ended is None:
-                by_itself = event.reason.startswith(NO_CONTACT)
+                by_itself = event.reason.startswith("no contact")
                 checker.subscriber_told(self.identity, counted=self.connected_at if by_itself else None)
             else:  # the other process of this journal has told of the same gap meanwhile
                 checker.began_anew(self.identity)

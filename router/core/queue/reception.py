@@ -145,7 +145,7 @@ class QueueReception(Reception):
                     new[-1] = (new[-1][0], i + 1)
                 else:
                     new.append((i, i + 1))
-        if consumer.most_bytes and not message.held:
+        if consumer.handshake.most_bytes and not message.held:
             new = self._return_too_large(consumer, sender, message, new)
         if new:
             self._take_new(consumer, sender, message, new)
@@ -155,7 +155,7 @@ class QueueReception(Reception):
     def _return_too_large(self, consumer: Subscriber, sender: str, message: m.Assign, new: list[Range]) -> list[Range]:
         """Returns which of these the consumer's link can take, by place in the message. The others are another's
         (protocol 16.5.6)."""
-        most, payloads = consumer.most_bytes, message.payloads
+        most, payloads = consumer.handshake.most_bytes, message.payloads
         if max(map(len, payloads)) <= most:
             return new
         fits = IntervalSet(new)
