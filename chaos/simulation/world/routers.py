@@ -129,7 +129,8 @@ class Routers:
             name=name, routers=tuple(self.names), addresses=(address,),
             defaults=replace(address, match="*", subscriptions=(), other_subscriptions="allow"),
             **{
-                "idle_timeout_s": LONG, "strip_addresses": not old,  # v0.9.0 strips nothing
+                "idle_timeout_s": LONG,
+                **({"strip_addresses": False} if old and hasattr(RouterConfig, "strip_addresses") else {}),  # as v0.9.0
                 **{key: value for key, value in self.config.items() if key != "old"},
             },
         )  # fmt: skip
