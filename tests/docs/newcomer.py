@@ -30,6 +30,7 @@ from tests.docs import stand_ins
 from tests.live import ROOT, dying_with_us
 
 BOUND_S = 240.0  # for a step, on a machine that does much else
+REST_S = 0.3  # without work, after which a program that serves waits for requests
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
 )
@@ -108,6 +109,20 @@ def reason_against() -> str | None:
     return None if tried.returncode == 0 else f"no namespaces for us: {tried.stderr.decode().strip()}"
 
 
+def _wait_until_it_rests(pid: int) -> None:
+    """As who reads what it says before pressing Ctrl-C. Of an interrupt in the middle of a request wsgiref makes an
+    error of that request, and the program goes on."""
+    until, before = time.monotonic() + BOUND_S, ""
+    while (used := _used(pid)) != before and time.monotonic() < until:
+        before = used
+        time.sleep(REST_S)
+
+
+def _used(pid: int) -> str:
+    """The time of CPU that it has taken, in ticks."""
+    return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+
+
 @dataclass
 class Terminal:
     """A shell. What its commands say comes in one stream, as on a screen."""
@@ -141,6 +156,7 @@ class Terminal:
         if line == "^C":
             (shell,) = children(self.process.pid)
             for pid in children(shell):
+                _wait_until_it_rests(pid)
                 os.kill(pid, signal.SIGINT)
             return
         self.ended()
