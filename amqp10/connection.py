@@ -245,7 +245,7 @@ class Connection(Recipient):
                 for session in touched:
                     session._flush()
         handshake, out = self.handshake, self._out
-        if self.handshake.product is not None and out:
+        if handshake.product is not None and out:
             out = [with_whole_lists(b"".join(out))]
         if handshake.output:
             first = handshake.output[:]

@@ -37,7 +37,8 @@ export PYTHONPATH="$TREE"
 with=$(played)
 [ -n "$pure" ] && [ "$pure" = "$with" ] || { printf 'the schedules went otherwise:\n%s\n%s\n' "$pure" "$with"; exit 1; }
 echo "$with events, the same as without"
-"$BIN/onceway" demo --no-spark --count 2000 | tail -n 1
+demo=$("$BIN/onceway" demo --no-spark --count 2000) || { echo "$demo"; exit 1; }
+echo "$demo" | tail -n 1
 # Of the simulation without the tests that change the product's classes, or look into its objects from outside.
 if [ $# -eq 0 ]; then
     set -- tests/test_compiled.py tests/amqp10 tests/mqtt tests/interrouter tests/router tests/interop tests/chaos tests/cli tests/simulation/test_scenarios.py \

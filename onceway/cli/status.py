@@ -22,6 +22,7 @@ from onceway.cli.sockets import Reading, network_option, places_of, reading_opti
 from onceway.cli.tables import columns_explained
 from onceway.operate.alerts import Asked as Who
 from onceway.operate.probe import Status, everybody
+from onceway.operate.well import Judge
 from onceway.serve.ports import store_urls
 from router.json_text import write_json
 
@@ -196,8 +197,6 @@ def _console() -> Any:
 
 async def _say_alerts(asked: Asked, every_s: float | None) -> int:
     """Each alert that is not well, and how many are. every_s: until the next look; None: one is all."""
-    from onceway.operate.well import Judge
-
     judge, (who, sockets) = Judge(), asked.places()
     async with waits.PROBE_ALL(asked.reading.probe(asked.timeout_s, sockets)) as probe:
         while True:

@@ -16,6 +16,7 @@ from posixpath import join, normpath
 from string import Formatter
 from typing import Final, Literal
 
+from onceway.base.values import format_duration
 from onceway.operate.conditions import (
     Ahead,
     Condition,
@@ -26,7 +27,6 @@ from onceway.operate.conditions import (
     Said,
     UntilFull,
     Value,
-    span,
     words,
 )
 from router.json_text import write_json
@@ -82,7 +82,7 @@ class Alert:
 
     @property
     def threshold(self) -> str:
-        held = f" for {span(self.for_s)}" if self.for_s else ""
+        held = f" for {format_duration(self.for_s)}" if self.for_s else ""
         return f"{self.sign} {words(self.than, self.of.form)}{held}"
 
     @property
@@ -132,7 +132,7 @@ def rules() -> Iterator[str]:
         yield f"      - alert: {alert.name}"
         yield f"        expr: {alert.expression}"
         if alert.for_s:
-            yield f"        for: {span(alert.for_s)}"
+            yield f"        for: {format_duration(alert.for_s)}"
         yield f"        labels: {{severity: {alert.severity}}}"
         yield "        annotations:"
         yield f"          summary: {write_json(alert.template())}"

@@ -16,6 +16,8 @@ from itertools import pairwise
 from math import inf, nan
 from typing import Final, Literal, NamedTuple, Protocol
 
+from onceway.base.values import format_duration
+
 Labels = Mapping[str, str]
 Form = Literal["", "duration", "percentage", "days"]
 NO_LABELS: Final[Labels] = {}
@@ -107,7 +109,7 @@ class Increase:
     form: Form = ""
 
     def __str__(self) -> str:
-        return f"increase({_selector(self.name, self.where)}[{span(self.over_s)}])"
+        return f"increase({_selector(self.name, self.where)}[{format_duration(self.over_s)}])"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -201,7 +203,7 @@ class Quantile:
     over_s: float
 
     def __str__(self) -> str:
-        rate = f"rate({self.histogram}_bucket[{span(self.over_s)}])"
+        rate = f"rate({self.histogram}_bucket[{format_duration(self.over_s)}])"
         return f"histogram_quantile({self.quantile:g}, sum by ({', '.join((*self.by, 'le'))}) ({rate}))"
 
     @property
@@ -260,7 +262,7 @@ class UntilFull:
     form: Form = "duration"
 
     def __str__(self) -> str:
-        return f"{self.name} / -deriv({self.name}[{span(self.over_s)}]) > 0"
+        return f"{self.name} / -deriv({self.name}[{format_duration(self.over_s)}]) > 0"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -273,14 +275,6 @@ class UntilFull:
             left_s = _ratio(left, -_slope([each for each in past.points if each[0] >= at - self.over_s]))
             found.append(Value(past.labels, left_s if left_s > 0 else nan, _place(past.labels), past.lacks))
         return found
-
-
-def span(seconds: float) -> str:
-    """As Prometheus writes it."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
 
 
 def words(number: float, form: str) -> str:

@@ -16,10 +16,12 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
+from onceway.base.values import format_duration
 from onceway.operate.alerts import ALERTS, ASKED, PLACE, Alert, Asked
-from onceway.operate.conditions import Labels, Past, Value, span, words
+from onceway.operate.conditions import Labels, Past, Value, words
+from router.core.reports import at_once
 
 State = Literal["firing", "pending", "unknown", "well"]
 JOB: Final[dict[Asked, str]] = {"router": "onceway", "store": "pipe", "bus": "bus", "receiver": "ingest"}
@@ -162,13 +164,8 @@ class Judge:
         return verdicts
 
     def judged(self, told: Sequence[Told]) -> list[Verdict]:
-        """At once."""
-        steps = self.judge(told)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return cast("list[Verdict]", end.value)
+        """Without pauses."""
+        return at_once(self.judge(told))
 
     def _lacking(self, alert: Alert, values: list[Value]) -> list[str]:
         asked = [process for process in self._processes.values() if process.told.who == alert.asked]
@@ -245,7 +242,7 @@ class Judge:
                 lacks = ""
                 if points[0][0] > start:
                     has = words(max(0.0, self._at - points[0][0]), "duration")
-                    lacks = f"needs {span(over_s)} of history, and has {has}"
+                    lacks = f"needs {format_duration(over_s)} of history, and has {has}"
                 yield Past(series.labels, points, lacks)
 
     def _of(self, process: _Process, name: str, where: Labels) -> Iterator[_Series]:
